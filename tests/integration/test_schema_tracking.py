@@ -196,6 +196,45 @@ def test_the_log_is_a_history(watched: Watched) -> None:
     assert rows[1][0] < rows[2][0]
 
 
+@pytest.mark.parametrize(
+    ("begun", "statement"),
+    [
+        ("BEGIN; ALTER TYPE mood ADD VALUE 'wild'", ""),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1", "ALTER TABLE items ADD COLUMN m int"),
+    ],
+)
+def test_each_tells_which_changes_it_has_seen(
+    watched: Watched, database: str, begun: str, statement: str
+) -> None:
+    """What it did not see is not in its document, and was not undone by it."""
+    for each in begun.split("; "):
+        watched.conn.execute(each.encode())
+    with connect(database) as other:
+        other.execute("ALTER TABLE items ADD COLUMN n int")
+    watched.conn.execute(f"{statement}; COMMIT".encode())
+    first, second = watched.sent()
+    (seen_first,), (seen_second,) = ([t["seen"] for t in one["tables"]] for one in (first, second))
+    assert seen_first == [0]
+    assert first["version"] not in seen_second
+    watched.conn.execute("ALTER TABLE items ADD COLUMN o int")
+    (third,) = watched.sent()
+    assert {first["version"], second["version"]} <= set(third["tables"][0]["seen"])
+
+
+def test_what_one_of_two_did_is_told_when_it_is_undone(watched: Watched, database: str) -> None:
+    """The newest row of the log knows nothing of it."""
+    with connect(database) as other:
+        watched.conn.execute("BEGIN")
+        watched.conn.execute("CREATE INDEX by_label ON items (label)")
+        other.execute("CREATE INDEX by_code ON items (code)")
+        watched.conn.execute("COMMIT")
+    assert len(watched.sent()) == 2
+    ((tag, tables, _),) = watched("DROP INDEX by_label")
+    items = tables["items"]
+    assert items is not None
+    assert (tag, [index.name for index in items.indexes]) == ("DROP INDEX", ["by_code"])
+
+
 def test_a_statement_does_not_fail_because_of_the_log(watched: Watched) -> None:
     conn = watched.conn
     conn.execute("ALTER TABLE penstock_ddl.schema_log RENAME TO elsewhere")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -116,6 +116,30 @@ def test_a_table_that_was_rewritten_is_copied_anew(
     followed = Followed(str(tmp_path), at=commit_lsn - 1)
     assert followed.follower.follow(lambda: True)
     assert followed.committer.read_up_to.commit_lsn == commit_lsn
+    assert followed.store.get_wish(TABLE.oid) == wanted
+
+
+@pytest.mark.parametrize(
+    ("seen", "name", "wanted"),
+    [([[4, 0], [6, 4, 0]], "renamed", "resync"), ([[4, 5], [6, 4, 5]], "items", None)],
+)
+def test_who_did_not_see_the_last_change_of_a_table_does_not_undo_it(
+    tmp_path: Any, seen: list[list[int]], name: str, wanted: str | None
+) -> None:
+    """Two transactions may change one at once: an enum's value needs no lock of its tables."""
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+
+    def change(version: int, seen: list[int]) -> Callable[[], None]:
+        told = {"table": TABLE.oid, "document": {}, "seen": seen}
+        return lambda: log.sealed({"tag": "ALTER TYPE", "version": version, "tables": [told]})
+
+    commit_lsn = log.commit(change(4, seen[0]), change(6, seen[1]))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    followed.store.store_table_schemas([replace(LATER, version=5)], CHANGED_AT)
+    assert followed.follower.follow(lambda: True)
+    table = followed.store.get_table_schema(TABLE.oid)
+    assert table is not None
+    assert (table.name, table.version) == (name, 6)
     assert followed.store.get_wish(TABLE.oid) == wanted
 
 

@@ -227,6 +227,12 @@ $$
 """
 
 # Of the tables that may have changed those that have; and those that are gone.
+#
+# Not every change of a table locks it against others: of two transactions that change it at once
+# (an index each, a value of an enum), or of which one has an older snapshot, neither sees what the
+# other did. So each tells which changes of the table it has ``seen``, its own among them; ten, as
+# no table is changed by more at once. And what it finds may be as the newest row says although
+# something lies between, where that row did not see the one before it.
 _LOG_SCHEMA = """
 CREATE OR REPLACE FUNCTION penstock_ddl.log_schema(
     tag text, touched oid[], gone oid[], is_rewrite boolean
@@ -235,6 +241,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     one oid;
     earlier penstock_ddl.schema_log;
+    seen bigint[];
+    was_overtaken boolean;
     later json;
     number bigint;
     told json[] := '{}';
@@ -242,8 +250,15 @@ BEGIN
     FOREACH one IN ARRAY touched || gone LOOP
         SELECT * INTO earlier FROM penstock_ddl.schema_log
          WHERE table_oid = one ORDER BY id DESC LIMIT 1;
+        seen := ARRAY(SELECT l.version FROM penstock_ddl.schema_log l
+                       WHERE l.table_oid = one ORDER BY l.id DESC LIMIT 10);
+        was_overtaken := coalesce((
+            SELECT l.after::text IS DISTINCT FROM earlier.before::text
+              FROM penstock_ddl.schema_log l
+             WHERE l.table_oid = one AND l.id < earlier.id ORDER BY l.id DESC LIMIT 1), false);
         later := CASE WHEN one = ANY (gone) THEN NULL ELSE penstock_ddl.table_document(one) END;
-        CONTINUE WHEN later::text IS NOT DISTINCT FROM earlier.after::text AND NOT is_rewrite;
+        CONTINUE WHEN later::text IS NOT DISTINCT FROM earlier.after::text
+                  AND NOT is_rewrite AND NOT was_overtaken;
         number := coalesce(number, nextval('penstock_ddl.schema_version'));
         INSERT INTO penstock_ddl.schema_log (
             schema_name, version, table_oid, table_name, command_tag, is_rewrite, before, after,
@@ -253,7 +268,8 @@ BEGIN
             coalesce(later #>> '{tables,0,name}', earlier.table_name), tag, is_rewrite,
             earlier.after, later, penstock_ddl.parts_of(later)
         );
-        told := told || json_build_object('table', one::bigint, 'document', later);
+        told := told || json_build_object(
+            'table', one::bigint, 'document', later, 'seen', to_json(seen));
     END LOOP;
     IF cardinality(told) > 0 THEN
         PERFORM penstock_ddl.send(json_build_object(
