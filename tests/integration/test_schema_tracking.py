@@ -141,6 +141,16 @@ def test_an_index_that_is_dropped(watched: Watched) -> None:
     assert (tag, list(tables)) == ("DROP INDEX", ["items"])
 
 
+def test_an_index_that_was_made_anew_and_is_dropped(watched: Watched) -> None:
+    """It has another oid then, of which nothing tells before Postgres 17."""
+    watched("CREATE UNIQUE INDEX by_label ON items (label)")
+    watched("REINDEX INDEX CONCURRENTLY by_label")
+    ((tag, tables, _),) = watched("DROP INDEX by_label")
+    items = tables["items"]
+    assert items is not None
+    assert (tag, items.indexes) == ("DROP INDEX", ())
+
+
 def test_a_table_that_is_dropped(watched: Watched) -> None:
     changes = watched("DROP TABLE items CASCADE")
     assert {name: table is None for _, tables, _ in changes for name, table in tables.items()} == {

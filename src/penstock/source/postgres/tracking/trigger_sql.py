@@ -338,7 +338,9 @@ _NOTE_DDL = _trigger(
 """,
 )
 
-# An index or a partition is gone when we are asked, but not from what was logged of its table.
+# An index or a partition is gone when we are asked, but not from what was logged of its table. An
+# index that REINDEX CONCURRENTLY made anew, of which nothing tells before Postgres 17, is found by
+# its name alone.
 _NOTE_DROP = _trigger(
     "note_drop",
     """
@@ -353,6 +355,14 @@ _NOTE_DROP = _trigger(
                 WHERE dropped.object_type IN ('index', 'table')
                   AND (dropped.original OR dropped.normal)
                   AND l.parts @> ARRAY[dropped.objid]
+               UNION SELECT l.table_oid FROM penstock_ddl.schema_log l
+                      CROSS JOIN LATERAL json_array_elements(l.after -> 'indexes') AS item
+                WHERE dropped.object_type = 'index'
+                  AND (dropped.original OR dropped.normal)
+                  AND NOT EXISTS (SELECT FROM penstock_ddl.schema_log known
+                                   WHERE known.parts @> ARRAY[dropped.objid])
+                  AND l.schema_name = dropped.schema_name
+                  AND item ->> 'name' = dropped.object_name
                ) AS logged (oid)
          CROSS JOIN LATERAL penstock_ddl.touched_tables(
                'pg_class'::regclass, logged.oid) AS one (oid)
