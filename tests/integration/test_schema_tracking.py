@@ -192,6 +192,18 @@ def test_what_changes_no_table_is_not_told(watched: Watched, statement: str) -> 
         assert watched(single) == []
 
 
+def test_what_is_told_does_not_depend_on_the_settings_of_a_session(watched: Watched) -> None:
+    watched.conn.execute("SET quote_all_identifiers = on")
+    ((_, tables, _),) = watched("ALTER TABLE items ADD COLUMN n int DEFAULT length('it')")
+    items = tables["items"]
+    assert items is not None
+    assert (items.columns[1].type.name, items.columns[-1].default) == ("text", "length('it'::text)")
+    watched.conn.execute("SET standard_conforming_strings = off")
+    watched("CREATE SCHEMA pgx")
+    ((_, tables, _),) = watched("CREATE TABLE pgx.fresh (id int)")
+    assert list(tables) == ["fresh"]
+
+
 def test_the_log_is_a_history(watched: Watched) -> None:
     watched("ALTER TABLE items ADD COLUMN a int; ALTER TABLE items ADD COLUMN b int")
     rows = watched.conn.execute(

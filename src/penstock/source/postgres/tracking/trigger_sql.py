@@ -119,16 +119,18 @@ $$
 _IS_TRACKED = """
 CREATE OR REPLACE FUNCTION penstock_ddl.is_tracked_schema(name name) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-SELECT name NOT IN ('information_schema', 'penstock', 'penstock_ddl') AND name NOT LIKE 'pg\\_%'
+SELECT name NOT IN ('information_schema', 'penstock', 'penstock_ddl') AND left(name, 3) <> 'pg_'
 $$
 """
 
-# The settings are for the values of rows that are older than a column, which it holds as text.
+# The settings are those of the session that changes a table: for names as the server writes them,
+# and for the values of rows that are older than a column, which it holds as text.
 _DOCUMENT = f"""
 CREATE OR REPLACE FUNCTION penstock_ddl.table_document(of oid) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO'
 SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'
-SET extra_float_digits = 1 SET standard_conforming_strings = on AS $$
+SET extra_float_digits = 1 SET standard_conforming_strings = on SET lc_monetary = 'C'
+SET quote_all_identifiers = off AS $$
 BEGIN
     RETURN ({catalogue_document.as_function(catalogue_document.TABLES, "ARRAY[of]")});
 END
