@@ -27,11 +27,13 @@ Renamed = Mapping[tuple[str, str], tuple[str, str]]
 
 _SEQUENCE_TYPES = ("smallint", "integer", "bigint")
 
-# A string, which is left alone, or a qualified name. The server writes both in this form only, and
-# nothing in a default, a check or a generated column's expression has two parts but such a name.
+# A string or a quoted name, which are left alone, whatever they hold, or a qualified name. The
+# server writes all in this form only, and nothing in a default, a check or a generated column's
+# expression has two parts but such a name.
 _TOKENS = re.compile(
     r"""E?'(?:[^']|'')*'
       | (?P<schema>"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*) \. (?P<name>"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*)
+      | "(?:[^"]|"")+"
     """,
     re.VERBOSE,
 )
