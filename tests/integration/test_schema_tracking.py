@@ -288,6 +288,16 @@ def test_it_is_removed_with_all_that_it_made(watched: Watched) -> None:
     assert watched("ALTER TABLE items ADD COLUMN a int") == []
 
 
+@pytest.mark.parametrize("state", ["DISABLE", "ENABLE REPLICA"])
+def test_a_trigger_that_somebody_turned_off_is_on_again(watched: Watched, state: str) -> None:
+    watched.conn.execute(f"ALTER EVENT TRIGGER penstock_drop {state}".encode())
+    assert not is_tracking(watched.conn)
+    assert install_tracking(watched.conn)
+    assert is_tracking(watched.conn)
+    ((_, tables, _),) = watched("DROP TABLE items CASCADE")
+    assert set(tables) == {"items", "other"}
+
+
 def test_without_the_right_nothing_is_made(database: str) -> None:
     with connect(database) as conn:
         conn.execute("CREATE ROLE plain NOLOGIN; GRANT ALL ON SCHEMA public TO plain")

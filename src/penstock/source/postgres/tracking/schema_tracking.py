@@ -223,11 +223,12 @@ def _require_sound(conn: psycopg.Connection[Any]) -> None:
 
 def _create_trigger(conn: psycopg.Connection[Any], name: str, event: str, function: str) -> None:
     row = conn.execute(
-        "SELECT n.nspname = %s FROM pg_event_trigger t JOIN pg_proc p ON p.oid = t.evtfoid"
+        "SELECT n.nspname = %s, t.evtenabled IN ('O', 'A')"
+        "  FROM pg_event_trigger t JOIN pg_proc p ON p.oid = t.evtfoid"
         "  JOIN pg_namespace n ON n.oid = p.pronamespace WHERE t.evtname = %s",
         [SCHEMA, name],
     ).fetchone()
-    if row == (True,):
+    if row == (True, True):
         return
     if row is not None:
         conn.execute(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)))
