@@ -21,7 +21,7 @@ from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import MemoryStore
 from tests.kept_tables import KeptTables
-from tests.run_context import Nobody, run_context
+from tests.run_context import run_context
 from tests.unit.test_copy_manager import TABLE
 from tests.unit.test_schema_points import LoggedBuilder
 
@@ -73,8 +73,8 @@ class Followed:
         context = run_context(
             "items", log, store=self.store, destination=self.destination, session=session
         )
-        nobody: Any = Nobody()
-        self.follower = SchemaFollower(context, self.tables, committer, nobody)
+        subscribed: Any = SimpleNamespace(look_soon=lambda: None)
+        self.follower = SchemaFollower(context, self.tables, committer, subscribed)
 
     def _commit_sections(self, _sections: object, frontier: Frontier, _job: object) -> None:
         self.committer.read_up_to = frontier
@@ -117,6 +117,16 @@ def test_a_table_that_was_rewritten_is_copied_anew(
     assert followed.follower.follow(lambda: True)
     assert followed.committer.read_up_to.commit_lsn == commit_lsn
     assert followed.store.get_wish(TABLE.oid) == wanted
+
+
+def test_partitions_that_were_rewritten_have_their_root_copied_anew(tmp_path: Any) -> None:
+    """The server tells of each that is rewritten, and their root is none."""
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+    commit_lsn = log.commit(log.change(70, rewrite=True), log.change(80, rewrite=True))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    followed.store.store_table_schemas([replace(LATER, partitions=(70, 80))], CHANGED_AT)
+    assert followed.follower.follow(lambda: True)
+    assert followed.store.get_wish(TABLE.oid) == "resync"
 
 
 @pytest.mark.parametrize(

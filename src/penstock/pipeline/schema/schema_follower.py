@@ -8,7 +8,7 @@ changes together, in their order. Then the query goes on behind it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -348,8 +348,12 @@ class _Changes:
         self._ask = ask
         self._held: Held = {}
         self._overtaken: set[int] = set()
+        self._rewritten: set[int] = set()
 
     def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
+        self._rewritten = {
+            oid for p in points if p.message.is_rewrite for oid, _ in p.message.tables
+        }
         return [self._of(point) for point in points]
 
     def _of(self, point: SchemaPoint) -> SchemaChange:
@@ -359,6 +363,7 @@ class _Changes:
                 for oid, document in point.message.tables
                 if self._floors.wants(oid, point.position.commit_lsn)
             )
+            tables += tuple(self._with_rewritten_partitions(point, {t.oid for t in tables}))
         else:
             tables = tuple(self._untold(point, point.message.failure))
         return SchemaChange(
@@ -374,7 +379,7 @@ class _Changes:
             oid, point.position.commit_lsn - 1
         )
         after = None if document is None else self._ask.describe(document).get(oid)
-        is_rewrite = point.message.is_rewrite
+        is_rewrite = point.message.is_rewrite or self._has_rewritten_partitions(after)
         if before is not None and after is not None:
             if self._is_overtaken(point, before):
                 # Nobody knows how many steps lie between. What is gone by now is told as such.
@@ -387,6 +392,24 @@ class _Changes:
             change = replace(change, is_rewrite=True)
         self._held[oid] = change.after
         return change
+
+    def _has_rewritten_partitions(self, table: TableDefinition | None) -> bool:
+        return table is not None and not self._rewritten.isdisjoint(table.partitions)
+
+    def _with_rewritten_partitions(
+        self, point: SchemaPoint, told: Collection[int]
+    ) -> Iterator[TableChange]:
+        """Roots of partitions that were rewritten, and of which nothing else may be told."""
+        if not point.message.is_rewrite:
+            return
+        lsn = point.position.commit_lsn
+        for oid in self._store.get_table_schemas().keys() - self._held.keys() - set(told):
+            before = self._store.get_table_schema(oid, lsn - 1)
+            if self._has_rewritten_partitions(before) and self._floors.wants(oid, lsn):
+                change = TableChange(before, before, is_rewrite=True)
+                change = self._judged(change, point.position, point.message.tag, self._held)
+                self._held[oid] = change.after
+                yield change
 
     def _is_overtaken(self, point: SchemaPoint, before: TableDefinition) -> bool:
         """Whether who told of the table did not see the change that made it what it was before:
@@ -424,7 +447,8 @@ class _Changes:
         )
         for oid, table in now.items():
             before = self._held.get(oid) or self._store.get_table_schema(oid, lsn - 1)
-            if oid in rewritten or before != table:
+            is_rewritten = oid in rewritten or not rewritten.isdisjoint(table.partitions)
+            if is_rewritten or before != table:
                 change = TableChange(before, _since(before, table), is_rewrite=True)
                 change = self._judged(change, point.position, point.message.tag, self._held)
                 self._held[oid] = change.after
