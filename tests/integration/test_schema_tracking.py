@@ -288,6 +288,13 @@ def test_it_is_removed_with_all_that_it_made(watched: Watched) -> None:
     assert watched("ALTER TABLE items ADD COLUMN a int") == []
 
 
+def test_what_replicas_change_is_told(watched: Watched) -> None:
+    """Whoever applies another server's changes, or is a Penstock that brings some here."""
+    watched.conn.execute("SET session_replication_role = replica")
+    ((_, tables, _),) = watched("ALTER TABLE items ADD COLUMN n int")
+    assert set(tables) == {"items"}
+
+
 @pytest.mark.parametrize("state", ["DISABLE", "ENABLE REPLICA"])
 def test_a_trigger_that_somebody_turned_off_is_on_again(watched: Watched, state: str) -> None:
     watched.conn.execute(f"ALTER EVENT TRIGGER penstock_drop {state}".encode())
