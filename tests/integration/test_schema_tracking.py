@@ -236,11 +236,21 @@ def test_each_tells_which_changes_it_has_seen(
     watched.conn.execute(f"{statement}; COMMIT".encode())
     first, second = watched.sent()
     (seen_first,), (seen_second,) = ([t["seen"] for t in one["tables"]] for one in (first, second))
-    assert seen_first == [0]
+    assert seen_first == seen_second
     assert first["version"] not in seen_second
     watched.conn.execute("ALTER TABLE items ADD COLUMN o int")
     (third,) = watched.sent()
     assert {first["version"], second["version"]} <= set(third["tables"][0]["seen"])
+
+
+def test_a_log_that_is_made_anew_has_other_numbers(watched: Watched) -> None:
+    watched.conn.execute("ALTER TABLE items ADD COLUMN n int")
+    (before,) = watched.sent()
+    watched.conn.execute("DROP SCHEMA penstock_ddl CASCADE")
+    assert install_tracking(watched.conn)
+    watched.conn.execute("ALTER TABLE items ADD COLUMN o int")
+    (after,) = watched.sent()
+    assert before["version"] < min(after["tables"][0]["seen"]) < after["version"]
 
 
 def test_what_one_of_two_did_is_told_when_it_is_undone(watched: Watched, database: str) -> None:

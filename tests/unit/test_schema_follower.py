@@ -131,7 +131,12 @@ def test_partitions_that_were_rewritten_have_their_root_copied_anew(tmp_path: An
 
 @pytest.mark.parametrize(
     ("seen", "name", "wanted"),
-    [([[4, 0], [6, 4, 0]], "renamed", "resync"), ([[4, 5], [6, 4, 5]], "items", None)],
+    [
+        ([[4, 0], [6, 4, 0]], "renamed", "resync"),
+        ([[4, 5], [6, 4, 5]], "items", None),
+        # Of a log that was made anew since.
+        ([[60], [61, 60]], "items", None),
+    ],
 )
 def test_who_did_not_see_the_last_change_of_a_table_does_not_undo_it(
     tmp_path: Any, seen: list[list[int]], name: str, wanted: str | None

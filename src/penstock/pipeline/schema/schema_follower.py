@@ -415,9 +415,11 @@ class _Changes:
         """Whether who told of the table did not see the change that made it what it was before:
         both were under way at once.
         """
-        oid, seen = before.oid, point.message.seen
+        oid = before.oid
         if oid not in self._overtaken:
-            if not before.version or oid not in seen or before.version in seen[oid]:
+            seen = point.message.seen.get(oid)
+            # What is older than all that it tells of may be another log's, and is no news to it.
+            if not seen or before.version <= min(seen) or before.version in seen:
                 return False
             # What else its transaction tells may lack the same.
             self._overtaken.add(oid)

@@ -28,7 +28,12 @@ TRIGGERS = (
 
 _LOG = (
     # One number for each command, growing; not without gaps, and no transaction waits for another.
+    # It begins behind those of a log that was here before, which pipelines may remember.
     "CREATE SEQUENCE IF NOT EXISTS penstock_ddl.schema_version",
+    """
+    SELECT setval('penstock_ddl.schema_version', (extract(epoch FROM now()) * 1000)::bigint)
+      FROM penstock_ddl.schema_version WHERE NOT is_called
+    """,
     """
     CREATE TABLE IF NOT EXISTS penstock_ddl.schema_log (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -395,8 +400,10 @@ FILL = """
 INSERT INTO penstock_ddl.schema_log (
     schema_name, version, table_oid, table_name, command_tag, after, parts
 )
-SELECT n.nspname, 0, c.oid, c.relname, 'INIT', made.document, penstock_ddl.parts_of(made.document)
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT n.nspname, numbers.last_value, c.oid, c.relname, 'INIT', made.document,
+       penstock_ddl.parts_of(made.document)
+  FROM penstock_ddl.schema_version AS numbers
+ CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  CROSS JOIN LATERAL (SELECT penstock_ddl.table_document(c.oid) AS document) AS made
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
    AND penstock_ddl.is_tracked_schema(n.nspname)
