@@ -62,6 +62,13 @@ def test_built_in_types_are_names_and_modifiers(conn: Connection) -> None:
         conn.execute("DROP TABLE t")
 
 
+def test_a_role_whose_names_are_all_quoted_reads_the_same(conn: Connection) -> None:
+    conn.execute("CREATE TABLE t (a text DEFAULT lower('A') CHECK (a <> 'b'), b date)")
+    plain = read(conn)
+    conn.execute("SET quote_all_identifiers = on")
+    assert read(conn) == plain
+
+
 def test_types_stand_in_an_order_in_which_they_can_be_created(conn: Connection) -> None:
     conn.execute(
         """

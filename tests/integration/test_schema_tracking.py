@@ -141,6 +141,16 @@ def test_an_index_that_is_dropped(watched: Watched) -> None:
     assert (tag, list(tables)) == ("DROP INDEX", ["items"])
 
 
+def test_an_index_that_was_made_anew_and_is_dropped(watched: Watched) -> None:
+    """It has another oid then, of which nothing tells before Postgres 17."""
+    watched("CREATE UNIQUE INDEX by_label ON items (label)")
+    watched("REINDEX INDEX CONCURRENTLY by_label")
+    ((tag, tables, _),) = watched("DROP INDEX by_label")
+    items = tables["items"]
+    assert items is not None
+    assert (tag, items.indexes) == ("DROP INDEX", ())
+
+
 def test_a_table_that_is_dropped(watched: Watched) -> None:
     changes = watched("DROP TABLE items CASCADE")
     assert {name: table is None for _, tables, _ in changes for name, table in tables.items()} == {
@@ -182,6 +192,18 @@ def test_what_changes_no_table_is_not_told(watched: Watched, statement: str) -> 
         assert watched(single) == []
 
 
+def test_what_is_told_does_not_depend_on_the_settings_of_a_session(watched: Watched) -> None:
+    watched.conn.execute("SET quote_all_identifiers = on")
+    ((_, tables, _),) = watched("ALTER TABLE items ADD COLUMN n int DEFAULT length('it')")
+    items = tables["items"]
+    assert items is not None
+    assert (items.columns[1].type.name, items.columns[-1].default) == ("text", "length('it'::text)")
+    watched.conn.execute("SET standard_conforming_strings = off")
+    watched("CREATE SCHEMA pgx")
+    ((_, tables, _),) = watched("CREATE TABLE pgx.fresh (id int)")
+    assert list(tables) == ["fresh"]
+
+
 def test_the_log_is_a_history(watched: Watched) -> None:
     watched("ALTER TABLE items ADD COLUMN a int; ALTER TABLE items ADD COLUMN b int")
     rows = watched.conn.execute(
@@ -194,6 +216,55 @@ def test_the_log_is_a_history(watched: Watched) -> None:
         ("ALTER TABLE", "public", "items", False, False),
     ]
     assert rows[1][0] < rows[2][0]
+
+
+@pytest.mark.parametrize(
+    ("begun", "statement"),
+    [
+        ("BEGIN; ALTER TYPE mood ADD VALUE 'wild'", ""),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1", "ALTER TABLE items ADD COLUMN m int"),
+    ],
+)
+def test_each_tells_which_changes_it_has_seen(
+    watched: Watched, database: str, begun: str, statement: str
+) -> None:
+    """What it did not see is not in its document, and was not undone by it."""
+    for each in begun.split("; "):
+        watched.conn.execute(each.encode())
+    with connect(database) as other:
+        other.execute("ALTER TABLE items ADD COLUMN n int")
+    watched.conn.execute(f"{statement}; COMMIT".encode())
+    first, second = watched.sent()
+    (seen_first,), (seen_second,) = ([t["seen"] for t in one["tables"]] for one in (first, second))
+    assert seen_first == seen_second
+    assert first["version"] not in seen_second
+    watched.conn.execute("ALTER TABLE items ADD COLUMN o int")
+    (third,) = watched.sent()
+    assert {first["version"], second["version"]} <= set(third["tables"][0]["seen"])
+
+
+def test_a_log_that_is_made_anew_has_other_numbers(watched: Watched) -> None:
+    watched.conn.execute("ALTER TABLE items ADD COLUMN n int")
+    (before,) = watched.sent()
+    watched.conn.execute("DROP SCHEMA penstock_ddl CASCADE")
+    assert install_tracking(watched.conn)
+    watched.conn.execute("ALTER TABLE items ADD COLUMN o int")
+    (after,) = watched.sent()
+    assert before["version"] < min(after["tables"][0]["seen"]) < after["version"]
+
+
+def test_what_one_of_two_did_is_told_when_it_is_undone(watched: Watched, database: str) -> None:
+    """The newest row of the log knows nothing of it."""
+    with connect(database) as other:
+        watched.conn.execute("BEGIN")
+        watched.conn.execute("CREATE INDEX by_label ON items (label)")
+        other.execute("CREATE INDEX by_code ON items (code)")
+        watched.conn.execute("COMMIT")
+    assert len(watched.sent()) == 2
+    ((tag, tables, _),) = watched("DROP INDEX by_label")
+    items = tables["items"]
+    assert items is not None
+    assert (tag, [index.name for index in items.indexes]) == ("DROP INDEX", ["by_code"])
 
 
 def test_a_statement_does_not_fail_because_of_the_log(watched: Watched) -> None:
@@ -225,6 +296,23 @@ def test_it_is_removed_with_all_that_it_made(watched: Watched) -> None:
     ]
     assert not is_tracking(watched.conn)
     assert watched("ALTER TABLE items ADD COLUMN a int") == []
+
+
+def test_what_replicas_change_is_told(watched: Watched) -> None:
+    """Whoever applies another server's changes, or is a Penstock that brings some here."""
+    watched.conn.execute("SET session_replication_role = replica")
+    ((_, tables, _),) = watched("ALTER TABLE items ADD COLUMN n int")
+    assert set(tables) == {"items"}
+
+
+@pytest.mark.parametrize("state", ["DISABLE", "ENABLE REPLICA"])
+def test_a_trigger_that_somebody_turned_off_is_on_again(watched: Watched, state: str) -> None:
+    watched.conn.execute(f"ALTER EVENT TRIGGER penstock_drop {state}".encode())
+    assert not is_tracking(watched.conn)
+    assert install_tracking(watched.conn)
+    assert is_tracking(watched.conn)
+    ((_, tables, _),) = watched("DROP TABLE items CASCADE")
+    assert set(tables) == {"items", "other"}
 
 
 def test_without_the_right_nothing_is_made(database: str) -> None:

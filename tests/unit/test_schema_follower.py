@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import MemoryStore
 from tests.kept_tables import KeptTables
-from tests.run_context import Nobody, run_context
+from tests.run_context import run_context
 from tests.unit.test_copy_manager import TABLE
 from tests.unit.test_schema_points import LoggedBuilder
 
@@ -73,8 +73,8 @@ class Followed:
         context = run_context(
             "items", log, store=self.store, destination=self.destination, session=session
         )
-        nobody: Any = Nobody()
-        self.follower = SchemaFollower(context, self.tables, committer, nobody)
+        subscribed: Any = SimpleNamespace(look_soon=lambda: None)
+        self.follower = SchemaFollower(context, self.tables, committer, subscribed)
 
     def _commit_sections(self, _sections: object, frontier: Frontier, _job: object) -> None:
         self.committer.read_up_to = frontier
@@ -116,6 +116,45 @@ def test_a_table_that_was_rewritten_is_copied_anew(
     followed = Followed(str(tmp_path), at=commit_lsn - 1)
     assert followed.follower.follow(lambda: True)
     assert followed.committer.read_up_to.commit_lsn == commit_lsn
+    assert followed.store.get_wish(TABLE.oid) == wanted
+
+
+def test_partitions_that_were_rewritten_have_their_root_copied_anew(tmp_path: Any) -> None:
+    """The server tells of each that is rewritten, and their root is none."""
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+    commit_lsn = log.commit(log.change(70, rewrite=True), log.change(80, rewrite=True))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    followed.store.store_table_schemas([replace(LATER, partitions=(70, 80))], CHANGED_AT)
+    assert followed.follower.follow(lambda: True)
+    assert followed.store.get_wish(TABLE.oid) == "resync"
+
+
+@pytest.mark.parametrize(
+    ("seen", "name", "wanted"),
+    [
+        ([[4, 0], [6, 4, 0]], "renamed", "resync"),
+        ([[4, 5], [6, 4, 5]], "items", None),
+        # Of a log that was made anew since.
+        ([[60], [61, 60]], "items", None),
+    ],
+)
+def test_who_did_not_see_the_last_change_of_a_table_does_not_undo_it(
+    tmp_path: Any, seen: list[list[int]], name: str, wanted: str | None
+) -> None:
+    """Two transactions may change one at once: an enum's value needs no lock of its tables."""
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+
+    def change(version: int, seen: list[int]) -> Callable[[], None]:
+        told = {"table": TABLE.oid, "document": {}, "seen": seen}
+        return lambda: log.sealed({"tag": "ALTER TYPE", "version": version, "tables": [told]})
+
+    commit_lsn = log.commit(change(4, seen[0]), change(6, seen[1]))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    followed.store.store_table_schemas([replace(LATER, version=5)], CHANGED_AT)
+    assert followed.follower.follow(lambda: True)
+    table = followed.store.get_table_schema(TABLE.oid)
+    assert table is not None
+    assert (table.name, table.version) == (name, 6)
     assert followed.store.get_wish(TABLE.oid) == wanted
 
 

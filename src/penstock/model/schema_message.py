@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hmac
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 PREFIX = "penstock.schema"
@@ -51,6 +52,8 @@ class SchemaMessage:
     None for those that are gone. ``is_rewrite``: their rows were written anew, and no change of a
     row tells of it. ``failure`` is set where the source could not tell what was changed; then
     ``tables`` are without documents, and are those whose rows were written anew.
+    ``seen`` are the numbers of the latest changes of each table that the one who tells could see: a
+    document knows nothing of others. Without an entry, nothing is known of that.
     """
 
     tag: str
@@ -58,6 +61,7 @@ class SchemaMessage:
     tables: tuple[tuple[int, str | None], ...] = ()
     is_rewrite: bool = False
     failure: str | None = None
+    seen: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, body: bytes) -> SchemaMessage:
@@ -78,6 +82,11 @@ class SchemaMessage:
                 ),
                 bool(value.get("rewrite")),
                 value.get("failure"),
+                {
+                    told["table"]: frozenset(told["seen"])
+                    for told in value.get("tables", ())
+                    if told.get("seen") is not None
+                },
             )
         except (ValueError, KeyError, TypeError) as error:
             return cls("a statement", failure=f"its message cannot be read: {error!r}")

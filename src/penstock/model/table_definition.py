@@ -158,6 +158,8 @@ class TableDefinition(Stored):
     ``left_out`` says what of the table is not to be made elsewhere, and why; it is not compared.
     ``transform`` tells under which rules and key its values are changed on the way; empty: none.
     ``rows`` tells by which condition a destination that holds rows holds some of them; empty: all.
+    ``version`` is the number of the change of the source that made it so, 0 where it is not known;
+    it is not compared.
     """
 
     oid: int
@@ -175,10 +177,15 @@ class TableDefinition(Stored):
     left_out: tuple[str, ...] = field(default=(), compare=False)
     transform: str = ""
     rows: str = ""
+    version: int = field(default=0, compare=False)
 
     @property
     def qualified_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    def says_the_same(self, other: TableDefinition) -> bool:
+        """Whether the other one is the same also in what definitions are not compared by."""
+        return self == other and self.to_json() == other.to_json()
 
     @cached_property
     def announced(self) -> tuple[Announced, ...]:

@@ -13,4 +13,5 @@ VALUE_SETTINGS = (
     "SET lc_monetary TO 'C'",
     # regclass and its like are names, which say their schema where it is not on the path.
     "SET search_path TO ''",
+    "SET quote_all_identifiers TO off",
 )

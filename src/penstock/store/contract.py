@@ -184,7 +184,7 @@ class Store(CopyStore, JobStore):
             for definition in definitions:
                 versions = [v for v in schemas.get(definition.oid, []) if v.lsn != lsn]
                 before = bisect_right(versions, lsn, key=_lsn)
-                if before == 0 or versions[before - 1].definition != definition:
+                if before == 0 or not versions[before - 1].definition.says_the_same(definition):
                     insort(versions, SchemaVersion(lsn, definition), key=_lsn)
                 schemas[definition.oid] = versions
             self._schemas = schemas

@@ -109,7 +109,7 @@ class MemoryStore(MemoryJobs, Store):
             versions = self._mine.schemas.setdefault(definition.oid, {})
             versions.pop(lsn, None)
             before = max((held for held in versions if held < lsn), default=None)
-            if before is None or versions[before] != definition:
+            if before is None or not versions[before].says_the_same(definition):
                 versions[lsn] = definition
 
     def _read_notes(self) -> dict[int, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from penstock.model.errors import TableRefused, refused_alone
 from penstock.model.lsn import Frontier
@@ -105,7 +106,14 @@ class CopyAdmission:
         fitted = {table.oid for table in tables} - refused
         self._tables.prepared(fitted)
         self._state.unsure -= fitted
-        self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
+        kept = [
+            replace(table, version=known[table.oid].version)
+            for table in tables
+            if table.oid not in refused
+        ]
+        self._store.store_table_schemas(
+            [table for table in kept if not table.says_the_same(known[table.oid])], lsn - 1
+        )
         return [table for table in tables if table.oid not in refused]
 
     def _unsuited(self, pairs: Sequence[tuple[TableDefinition, TableDefinition]]) -> set[int]:

@@ -8,7 +8,7 @@ changes together, in their order. Then the query goes on behind it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -135,8 +135,8 @@ class SchemaFollower:
             listing = self._view.listing(at_least=Frontier(seen.commit_lsn, 0))
             self._reach(listing, seen.commit_lsn)
         before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
-        now = self._session.definitions_of([seen.table])
-        change = TableChange(before, now.get(seen.table))
+        now = _since(before, self._session.definitions_of([seen.table]).get(seen.table))
+        change = TableChange(before, now)
         # Whether rows were rewritten with it only triggers tell.
         change = replace(change, is_rewrite=change.may_rewrite())
         position = Position(seen.commit_lsn - 1, 0)
@@ -347,8 +347,13 @@ class _Changes:
         self._floors = floors
         self._ask = ask
         self._held: Held = {}
+        self._overtaken: set[int] = set()
+        self._rewritten: set[int] = set()
 
     def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
+        self._rewritten = {
+            oid for p in points if p.message.is_rewrite for oid, _ in p.message.tables
+        }
         return [self._of(point) for point in points]
 
     def _of(self, point: SchemaPoint) -> SchemaChange:
@@ -358,6 +363,7 @@ class _Changes:
                 for oid, document in point.message.tables
                 if self._floors.wants(oid, point.position.commit_lsn)
             )
+            tables += tuple(self._with_rewritten_partitions(point, {t.oid for t in tables}))
         else:
             tables = tuple(self._untold(point, point.message.failure))
         return SchemaChange(
@@ -373,12 +379,58 @@ class _Changes:
             oid, point.position.commit_lsn - 1
         )
         after = None if document is None else self._ask.describe(document).get(oid)
-        change = TableChange(before, after, point.message.is_rewrite)
+        is_rewrite = point.message.is_rewrite or self._has_rewritten_partitions(after)
+        if before is not None and after is not None:
+            if self._is_overtaken(point, before):
+                # Nobody knows how many steps lie between. What is gone by now is told as such.
+                now = self._ask.definitions([oid]).get(oid)
+                after, is_rewrite = now or before, True
+            after = replace(after, version=point.message.version)
+        change = TableChange(before, after, is_rewrite)
         change = self._judged(change, point.position, point.message.tag, self._held)
         if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):
             change = replace(change, is_rewrite=True)
         self._held[oid] = change.after
         return change
+
+    def _has_rewritten_partitions(self, table: TableDefinition | None) -> bool:
+        return table is not None and not self._rewritten.isdisjoint(table.partitions)
+
+    def _with_rewritten_partitions(
+        self, point: SchemaPoint, told: Collection[int]
+    ) -> Iterator[TableChange]:
+        """Roots of partitions that were rewritten, and of which nothing else may be told."""
+        if not point.message.is_rewrite:
+            return
+        lsn = point.position.commit_lsn
+        for oid in self._store.get_table_schemas().keys() - self._held.keys() - set(told):
+            before = self._store.get_table_schema(oid, lsn - 1)
+            if self._has_rewritten_partitions(before) and self._floors.wants(oid, lsn):
+                change = TableChange(before, before, is_rewrite=True)
+                change = self._judged(change, point.position, point.message.tag, self._held)
+                self._held[oid] = change.after
+                yield change
+
+    def _is_overtaken(self, point: SchemaPoint, before: TableDefinition) -> bool:
+        """Whether who told of the table did not see the change that made it what it was before:
+        both were under way at once.
+        """
+        oid = before.oid
+        if oid not in self._overtaken:
+            seen = point.message.seen.get(oid)
+            # What is older than all that it tells of may be another log's, and is no news to it.
+            if not seen or before.version <= min(seen) or before.version in seen:
+                return False
+            # What else its transaction tells may lack the same.
+            self._overtaken.add(oid)
+            _log.warning(
+                "table %s was changed by two transactions at once, of which %s did not see the "
+                "other; what it is now is asked for, and its rows are copied anew",
+                before.qualified_name,
+                point.message.tag,
+                extra={"event": "schema_change_overtaken", "table": before.qualified_name},
+            )
+        return True
 
     def _untold(self, point: SchemaPoint, failure: str) -> Iterator[TableChange]:
         """What may have changed where the source's triggers could not tell: every table that looks
@@ -397,11 +449,17 @@ class _Changes:
         )
         for oid, table in now.items():
             before = self._held.get(oid) or self._store.get_table_schema(oid, lsn - 1)
-            if oid in rewritten or before != table:
-                change = TableChange(before, table, is_rewrite=True)
+            is_rewritten = oid in rewritten or not rewritten.isdisjoint(table.partitions)
+            if is_rewritten or before != table:
+                change = TableChange(before, _since(before, table), is_rewrite=True)
                 change = self._judged(change, point.position, point.message.tag, self._held)
                 self._held[oid] = change.after
                 yield change
+
+
+def _since(before: TableDefinition | None, now: TableDefinition | None) -> TableDefinition | None:
+    """What the catalogue says now: who tells of the next change has to have seen the last one."""
+    return now if before is None or now is None else replace(now, version=before.version)
 
 
 def _stopped(change: TableChange, stop: Difference, position: Position, tag: str) -> TableRefused:

@@ -26,12 +26,15 @@ Renamed = Mapping[tuple[str, str], tuple[str, str]]
 """Types by schema and name: what they are called in the source, and over there."""
 
 _SEQUENCE_TYPES = ("smallint", "integer", "bigint")
+_NAME_BYTES = 63
 
-# A string, which is left alone, or a qualified name. The server writes both in this form only, and
-# nothing in a default, a check or a generated column's expression has two parts but such a name.
+# A string or a quoted name, which are left alone, whatever they hold, or a qualified name. The
+# server writes all in this form only, and nothing in a default, a check or a generated column's
+# expression has two parts but such a name.
 _TOKENS = re.compile(
     r"""E?'(?:[^']|'')*'
       | (?P<schema>"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*) \. (?P<name>"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*)
+      | "(?:[^"]|"")+"
     """,
     re.VERBOSE,
 )
@@ -97,11 +100,17 @@ def with_free_sequences(table: TableDefinition, taken: set[tuple[str, str]]) -> 
             name, number = wanted, 0
             while (table.schema, name) in taken:
                 number += 1
-                name = f"{wanted[:56]}{number}"
+                name = numbered_name(wanted, number)
             taken.add((table.schema, name))
             made = _with_sequence(column, table.schema, name)
         columns.append(made)
     return replace(table, columns=tuple(columns))
+
+
+def numbered_name(name: str, number: int) -> str:
+    """One like it, and not longer than the server takes: what is beyond that it leaves out."""
+    room = _NAME_BYTES - len(str(number))
+    return f"{name.encode()[:room].decode(errors='ignore')}{number}"
 
 
 def create_schema(schema: str) -> sql.Composed:

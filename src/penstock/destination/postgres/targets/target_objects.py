@@ -13,6 +13,7 @@ import psycopg
 from psycopg import errors, sql
 
 from penstock.destination.postgres.sessions.session import Connection, is_passing, run, said
+from penstock.destination.postgres.targets.create_table import numbered_name
 from penstock.model.table_definition import ConstraintDefinition, IndexDefinition, TableDefinition
 
 _FREE_NAMES = 100
@@ -242,7 +243,7 @@ class TargetObjects:
 
     def _free_name(self, schema: str, wanted: str) -> str:
         """The name, or one like it where somebody else's index or table has it."""
-        names = [wanted, *(f"{wanted[:56]}{number}" for number in range(1, _FREE_NAMES))]
+        names = [wanted, *(numbered_name(wanted, number) for number in range(1, _FREE_NAMES))]
         taken = self._conn.execute(
             "SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
             " WHERE nspname = %s AND relname = ANY(%s)",

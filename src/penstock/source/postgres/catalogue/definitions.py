@@ -98,11 +98,14 @@ def published_columns(conn: psycopg.Connection[Any], publications: Sequence[str]
 @contextmanager
 def qualified_names(conn: psycopg.Connection[Any]) -> Iterator[None]:
     """One transaction in which SQL that the server writes names the schema of everything that is
-    not the system's. Leaves the search path as it was.
+    not the system's, and quotes no more than it has to. Leaves the search path as it was.
     """
     with conn.transaction():
         row = conn.execute("SELECT current_setting('search_path')").fetchone()
-        conn.execute("SELECT set_config('search_path', '', true)")
+        conn.execute(
+            "SELECT set_config('search_path', '', true),"
+            " set_config('quote_all_identifiers', 'off', true)"
+        )
         yield
         # An error rolls it back; otherwise the caller's transaction would go on without it.
         conn.execute("SELECT set_config('search_path', %s, true)", row)

@@ -223,11 +223,12 @@ def _require_sound(conn: psycopg.Connection[Any]) -> None:
 
 def _create_trigger(conn: psycopg.Connection[Any], name: str, event: str, function: str) -> None:
     row = conn.execute(
-        "SELECT n.nspname = %s FROM pg_event_trigger t JOIN pg_proc p ON p.oid = t.evtfoid"
+        "SELECT n.nspname = %s, t.evtenabled = 'A'"
+        "  FROM pg_event_trigger t JOIN pg_proc p ON p.oid = t.evtfoid"
         "  JOIN pg_namespace n ON n.oid = p.pronamespace WHERE t.evtname = %s",
         [SCHEMA, name],
     ).fetchone()
-    if row == (True,):
+    if row == (True, True):
         return
     if row is not None:
         conn.execute(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)))
@@ -236,6 +237,8 @@ def _create_trigger(conn: psycopg.Connection[Any], name: str, event: str, functi
             sql.Identifier(name), sql.Identifier(event), sql.Identifier(SCHEMA, function)
         )
     )
+    # Also for sessions that apply what other servers changed: their rows come, too.
+    conn.execute(sql.SQL("ALTER EVENT TRIGGER {} ENABLE ALWAYS").format(sql.Identifier(name)))
 
 
 def remove_tracking(conn: psycopg.Connection[Any]) -> list[str]:

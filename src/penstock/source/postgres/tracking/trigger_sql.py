@@ -28,7 +28,12 @@ TRIGGERS = (
 
 _LOG = (
     # One number for each command, growing; not without gaps, and no transaction waits for another.
+    # It begins behind those of a log that was here before, which pipelines may remember.
     "CREATE SEQUENCE IF NOT EXISTS penstock_ddl.schema_version",
+    """
+    SELECT setval('penstock_ddl.schema_version', (extract(epoch FROM now()) * 1000)::bigint)
+      FROM penstock_ddl.schema_version WHERE NOT is_called
+    """,
     """
     CREATE TABLE IF NOT EXISTS penstock_ddl.schema_log (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -119,16 +124,18 @@ $$
 _IS_TRACKED = """
 CREATE OR REPLACE FUNCTION penstock_ddl.is_tracked_schema(name name) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-SELECT name NOT IN ('information_schema', 'penstock', 'penstock_ddl') AND name NOT LIKE 'pg\\_%'
+SELECT name NOT IN ('information_schema', 'penstock', 'penstock_ddl') AND left(name, 3) <> 'pg_'
 $$
 """
 
-# The settings are for the values of rows that are older than a column, which it holds as text.
+# The settings are those of the session that changes a table: for names as the server writes them,
+# and for the values of rows that are older than a column, which it holds as text.
 _DOCUMENT = f"""
 CREATE OR REPLACE FUNCTION penstock_ddl.table_document(of oid) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO'
 SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'
-SET extra_float_digits = 1 SET standard_conforming_strings = on AS $$
+SET extra_float_digits = 1 SET standard_conforming_strings = on SET lc_monetary = 'C'
+SET quote_all_identifiers = off AS $$
 BEGIN
     RETURN ({catalogue_document.as_function(catalogue_document.TABLES, "ARRAY[of]")});
 END
@@ -227,6 +234,12 @@ $$
 """
 
 # Of the tables that may have changed those that have; and those that are gone.
+#
+# Not every change of a table locks it against others: of two transactions that change it at once
+# (an index each, a value of an enum), or of which one has an older snapshot, neither sees what the
+# other did. So each tells which changes of the table it has ``seen``, its own among them; ten, as
+# no table is changed by more at once. And what it finds may be as the newest row says although
+# something lies between, where that row did not see the one before it.
 _LOG_SCHEMA = """
 CREATE OR REPLACE FUNCTION penstock_ddl.log_schema(
     tag text, touched oid[], gone oid[], is_rewrite boolean
@@ -235,6 +248,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     one oid;
     earlier penstock_ddl.schema_log;
+    seen bigint[];
+    was_overtaken boolean;
     later json;
     number bigint;
     told json[] := '{}';
@@ -242,8 +257,15 @@ BEGIN
     FOREACH one IN ARRAY touched || gone LOOP
         SELECT * INTO earlier FROM penstock_ddl.schema_log
          WHERE table_oid = one ORDER BY id DESC LIMIT 1;
+        seen := ARRAY(SELECT l.version FROM penstock_ddl.schema_log l
+                       WHERE l.table_oid = one ORDER BY l.id DESC LIMIT 10);
+        was_overtaken := coalesce((
+            SELECT l.after::text IS DISTINCT FROM earlier.before::text
+              FROM penstock_ddl.schema_log l
+             WHERE l.table_oid = one AND l.id < earlier.id ORDER BY l.id DESC LIMIT 1), false);
         later := CASE WHEN one = ANY (gone) THEN NULL ELSE penstock_ddl.table_document(one) END;
-        CONTINUE WHEN later::text IS NOT DISTINCT FROM earlier.after::text AND NOT is_rewrite;
+        CONTINUE WHEN later::text IS NOT DISTINCT FROM earlier.after::text
+                  AND NOT is_rewrite AND NOT was_overtaken;
         number := coalesce(number, nextval('penstock_ddl.schema_version'));
         INSERT INTO penstock_ddl.schema_log (
             schema_name, version, table_oid, table_name, command_tag, is_rewrite, before, after,
@@ -253,7 +275,8 @@ BEGIN
             coalesce(later #>> '{tables,0,name}', earlier.table_name), tag, is_rewrite,
             earlier.after, later, penstock_ddl.parts_of(later)
         );
-        told := told || json_build_object('table', one::bigint, 'document', later);
+        told := told || json_build_object(
+            'table', one::bigint, 'document', later, 'seen', to_json(seen));
     END LOOP;
     IF cardinality(told) > 0 THEN
         PERFORM penstock_ddl.send(json_build_object(
@@ -322,7 +345,9 @@ _NOTE_DDL = _trigger(
 """,
 )
 
-# An index or a partition is gone when we are asked, but not from what was logged of its table.
+# An index or a partition is gone when we are asked, but not from what was logged of its table. An
+# index that REINDEX CONCURRENTLY made anew, of which nothing tells before Postgres 17, is found by
+# its name alone.
 _NOTE_DROP = _trigger(
     "note_drop",
     """
@@ -337,6 +362,14 @@ _NOTE_DROP = _trigger(
                 WHERE dropped.object_type IN ('index', 'table')
                   AND (dropped.original OR dropped.normal)
                   AND l.parts @> ARRAY[dropped.objid]
+               UNION SELECT l.table_oid FROM penstock_ddl.schema_log l
+                      CROSS JOIN LATERAL json_array_elements(l.after -> 'indexes') AS item
+                WHERE dropped.object_type = 'index'
+                  AND (dropped.original OR dropped.normal)
+                  AND NOT EXISTS (SELECT FROM penstock_ddl.schema_log known
+                                   WHERE known.parts @> ARRAY[dropped.objid])
+                  AND l.schema_name = dropped.schema_name
+                  AND item ->> 'name' = dropped.object_name
                ) AS logged (oid)
          CROSS JOIN LATERAL penstock_ddl.touched_tables(
                'pg_class'::regclass, logged.oid) AS one (oid)
@@ -367,8 +400,10 @@ FILL = """
 INSERT INTO penstock_ddl.schema_log (
     schema_name, version, table_oid, table_name, command_tag, after, parts
 )
-SELECT n.nspname, 0, c.oid, c.relname, 'INIT', made.document, penstock_ddl.parts_of(made.document)
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT n.nspname, numbers.last_value, c.oid, c.relname, 'INIT', made.document,
+       penstock_ddl.parts_of(made.document)
+  FROM penstock_ddl.schema_version AS numbers
+ CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  CROSS JOIN LATERAL (SELECT penstock_ddl.table_document(c.oid) AS document) AS made
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
    AND penstock_ddl.is_tracked_schema(n.nspname)
