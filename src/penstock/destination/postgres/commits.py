@@ -35,7 +35,7 @@ Way = Callable[[Connection], None]
 """A way to commit; it ends with the transaction."""
 
 
-class Commits:
+class DriverCommits:
     """Of one driver, on its session. Belongs to the thread that commits."""
 
     def __init__(self, session: DriverSession, pipeline: str) -> None:

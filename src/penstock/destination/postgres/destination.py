@@ -18,7 +18,7 @@ from penstock.destination.contract import (
     SchemaChange,
 )
 from penstock.destination.postgres.begun_batch import BegunBatch
-from penstock.destination.postgres.commits import Commits
+from penstock.destination.postgres.commits import DriverCommits
 from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.copying.table_copies import TableCopies
 from penstock.destination.postgres.count_dead_letters import count_letters
@@ -119,7 +119,7 @@ class PostgresDestination(
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._has_history = options.mode == "append"
         self._session = DriverSession(options, pipeline)
-        self._commits = Commits(self._session, pipeline)
+        self._commits = DriverCommits(self._session, pipeline)
         self._targets: dict[int, TargetTable] = {}
         self._staging = StagingTables(pipeline, has_history=self._has_history)
         self._replaying: frozenset[int] = frozenset()
