@@ -112,3 +112,25 @@ def test_a_refusal_of_any_other_table_sets_it_aside() -> None:
     store.update_table_states({TABLE.oid: Ready()})
     tables.refuse_delivery(TableRefused("duplicate key", table=TABLE.oid))
     assert isinstance(store.get_table_state(TABLE.oid), Errored)
+
+
+def test_a_table_that_is_given_up_as_it_joins_is_copied_anew() -> None:
+    """By the thread that copies, just when the main one finds that it stands where all others do:
+    what was wrong with its rows would stay wrong.
+    """
+
+    class GivenUp(MemoryStore):
+        def get_table_states(self) -> dict[int, TableState]:
+            found = super().get_table_states()
+            if isinstance(found.get(TABLE.oid), SyncDone):
+                self.update_table_state(TABLE.oid, Init())
+            return found
+
+    store = GivenUp("items")
+    store.open()
+    tables = TableRegistry(store, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    for state in (DataSync(), FinishedCopy(), SyncWait(), Catchup(100), SyncDone(100)):
+        store.update_table_state(TABLE.oid, state)
+    tables.joined({})
+    assert store.get_table_state(TABLE.oid) == Init()

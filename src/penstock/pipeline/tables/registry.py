@@ -263,8 +263,8 @@ class TableRegistry:
             for oid, state in self._store.get_table_states().items()
             if isinstance(state, SyncDone) and oid not in behind and oid not in self._part.set_aside
         ]
-        if done:
-            self._store.update_table_states({oid: Ready() for oid in done})
+        # Who copies may just be giving one up, to copy it anew.
+        if done and self._store.move_on(done, SyncDone, Ready()):
             self._tell()
 
     @property
