@@ -18,6 +18,7 @@ from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError
 from penstock.source.postgres.connect import connect
+from penstock.source.postgres.logged_in import as_logged_in
 from penstock.source.postgres.snapshot.slot_snapshot import without_timeouts
 from penstock.source.postgres.snapshot.source_session import (
     APPLICATION,
@@ -48,6 +49,7 @@ def has_readers(url: ConnectionUrl, application: str, holder_backend: int) -> bo
     with (
         suppress(PenstockError, psycopg.Error),
         closing(connect(url, application_name=f"{application} readers")) as conn,
+        as_logged_in(conn),
     ):
         return conn.execute(_READERS, {"holder": holder_backend}).fetchone() != (0,)
     return False
