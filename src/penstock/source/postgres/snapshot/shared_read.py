@@ -107,6 +107,8 @@ class SnapshotReaders:
         with source_errors("listening for readers of a snapshot"):
             without_timeouts(self._conn)
             self._conn.execute("SET idle_session_timeout TO 0")
+            # Another role, which settings may have taken, is not shown what sessions do.
+            self._conn.execute("SET ROLE NONE")
             # A standby has no LISTEN: there, only readers that come and go are seen.
             with suppress(psycopg.errors.ReadOnlySqlTransaction):
                 self._conn.execute(
