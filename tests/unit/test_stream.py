@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +11,12 @@ from typing import Any
 import pytest
 
 from penstock.changelog.changelog import ChangeLog, ReaderState
+from penstock.destination.contract import Receipt
 from penstock.destination.discard import DiscardDestination, DiscardOptions
 from penstock.destination.protocols import TablesFailAlone
+from penstock.metrics.written import JobResult
 from penstock.model.errors import (
+    DestinationUnavailable,
     LogUnavailable,
     PenstockError,
     SegmentGone,
@@ -20,6 +25,7 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import NOTHING
 from penstock.model.table_state import Errored, TableState
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.stream import Stream
 from penstock.pipeline.tables.registry import TableRegistry
@@ -100,3 +106,39 @@ def test_a_table_is_set_aside_though_the_store_was_away(tmp_path: Path) -> None:
     refused = TableRefused("no", table=TABLE.oid)
     run(ChangeLog(str(tmp_path)), store, refused, refused)
     assert isinstance(store.get_table_state(TABLE.oid), Errored)
+
+
+def test_a_destination_that_failed_beside_the_stream_is_asked_where_it_stands(
+    tmp_path: Path,
+) -> None:
+    """What is committed for copied tables waits for that. Who asks it is the stream, which would
+    commit nothing for as long as nobody writes to the source.
+    """
+
+    class Lost(FailsAlone):
+        def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
+            raise DestinationUnavailable("the answer was lost")
+
+    looks: list[float] = []
+    store = MemoryStore("items")
+    store.open()
+    context = run_context(
+        "items",
+        log=ChangeLog(str(tmp_path)),
+        destination=Lost(DiscardOptions(), "items"),
+        engine=SimpleNamespace(check=lambda: None),
+    )
+    committer = BatchCommitter(context)
+    committer.take_up(NOTHING, (), (), {})
+    parts: Any = SimpleNamespace(
+        tables=TableRegistry(store, merges=False, copies=True),
+        committer=committer,
+        schema=SimpleNamespace(is_due=lambda: False),
+        supervisor=SimpleNamespace(turn=lambda _stopping: None),
+    )
+    stream = Stream(context, parts, NOTHING, lambda: len(looks) > 9, 0)
+    stream._query = lambda: nullcontext(SimpleNamespace(wait=looks.append))  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(DestinationUnavailable):
+        committer.commit_aside(JobResult(), {})
+    assert not stream._run_query()
+    assert len(looks) <= 1, "then the next query begins with the question"

@@ -122,6 +122,8 @@ class Stream:
                     return True
                 self._committer.record.keep()
                 self._parts.supervisor.turn(self._stopping)
+                if self._committer.failed_aside:
+                    break
         return False
 
     def _heed(self, error: PenstockError, pause: Backoff) -> None:
