@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from penstock.destination.memory import MemoryDestination, MemoryOptions
-from penstock.model.errors import DestinationUnavailable
+from penstock.model.errors import BatchAgain, DestinationUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.publication_state import PublicationOptions, PublicationState, PublishedTable
 from penstock.model.table_definition import TableDefinition
@@ -42,6 +42,7 @@ class Emptied(MemoryDestination, KeptTables):
         self.prepared: list[TableDefinition] = []
         self.lock = Lock()
         self.is_away = False
+        self.is_busy = False
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self.prepared += definitions
@@ -50,6 +51,8 @@ class Emptied(MemoryDestination, KeptTables):
         assert self.lock.locked(), "nobody commits meanwhile"
         if self.is_away:
             raise DestinationUnavailable("away")
+        if self.is_busy:
+            raise BatchAgain("another transaction was faster")
         self.emptied.append(table.name)
 
 
@@ -141,6 +144,16 @@ def test_a_table_leaves_a_destination_that_was_away_when_it_is_back(
     with pytest.raises(DestinationUnavailable):
         look()
     look.destination.is_away = False
+    assert look() == (["items"], 0)
+
+
+def test_a_table_leaves_a_destination_where_somebody_was_faster_at_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = Look(monkeypatch, copy=True)
+    look.destination.is_busy = True
+    assert look() == ([], 1)
+    look.destination.is_busy = False
     assert look() == (["items"], 0)
 
 
