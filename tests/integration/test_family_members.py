@@ -16,7 +16,7 @@ from penstock.model.lsn import Frontier
 from penstock.pipeline.copy.finish_copies import FinishCopies
 from penstock.pipeline.copy.replay import Replay
 from penstock.pipeline.run.joins import Joins
-from penstock.pipeline.run.stream_batches import Commits
+from penstock.pipeline.run.stream_batches import CommitsInTurn
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.threads_engine import Threads
@@ -117,7 +117,12 @@ def test_a_table_joins_the_stream_after_what_comes_before(
 ) -> None:
     """The stream brings a change that does not say all of its row, and the row itself is still to
     be replayed."""
-    join, point, replay, commit = FinishCopies._join, Joins.point, Replay.bring_to, Commits.begin
+    join, point, replay, commit = (
+        FinishCopies._join,
+        Joins.point,
+        Replay.bring_to,
+        CommitsInTurn.begin,
+    )
     is_written = threading.Event()
 
     def insert_before(self: FinishCopies, tables: Mapping[int, Frontier]) -> bool:
@@ -142,14 +147,14 @@ def test_a_table_joins_the_stream_after_what_comes_before(
         is_written.wait(1)
         replay(self, *arguments)
 
-    def written(self: Commits, *arguments: Any) -> None:
+    def written(self: CommitsInTurn, *arguments: Any) -> None:
         is_written.set()
         commit(self, *arguments)
 
     monkeypatch.setattr(FinishCopies, "_join", insert_before)
     monkeypatch.setattr(Joins, "point", update_behind)
     monkeypatch.setattr(Replay, "bring_to", replay_late)
-    monkeypatch.setattr(Commits, "begin", written)
+    monkeypatch.setattr(CommitsInTurn, "begin", written)
     member.fill("items")
     member.configure()
     member.run_until_caught_up()

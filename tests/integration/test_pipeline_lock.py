@@ -62,10 +62,15 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_lease")
+@pytest.mark.parametrize("role", ["none", "pg_read_all_data"])
 def test_what_a_lost_machine_holds_is_taken_once_its_lease_has_run_out(
-    conn: Connection, database: str
+    database: str, role: str
 ) -> None:
-    with connect(database) as lost:
+    """Whatever role sessions have by their settings: to another one than that which logged in the
+    server does not show what they do, nor lets it end them.
+    """
+    url = make_conninfo(database, options=f"-c role={role}")
+    with connect(url) as lost, connect(url) as conn:
         PipelineLock(lost, NAME, beats=False).__enter__()
         texts: list[str] = []
         with logged(texts.append), PipelineLock(conn, NAME, patience=0.1):

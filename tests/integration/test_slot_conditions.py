@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import pq
+from psycopg.conninfo import make_conninfo
 
 from penstock.changelog.writer import LogWriter
 from penstock.model.error_transport import error_from_json
@@ -19,6 +21,7 @@ from penstock.source.postgres import pipeline_lock
 from penstock.source.postgres.capture import process
 from penstock.source.postgres.capture.stream import ReplicationStream
 from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.subscription.slot import end_own_walsender
 from tests.application_session import connect
 from tests.fix_pipeline import CaptureProcess, MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
@@ -218,19 +221,35 @@ def test_what_a_lost_machine_left_of_capture_is_ended(
     monkeypatch.setattr(pipeline_lock, "LEASE_SECONDS", 1.0)
     name = f"penstock {stopped.name} capture"
     with (
-        closing(connect(stopped.url, replication=True, application_name=name)) as walsender,
+        _streaming(stopped, name),
         closing(connect(stopped.url, application_name=name)) as holder,
     ):
-        result = walsender.pgconn.exec_(
-            f"START_REPLICATION SLOT {stopped.slot().name} LOGICAL 0/0"
-            f" (proto_version '1', publication_names 'penstock_{stopped.name}')".encode()
-        )
-        assert result.status == pq.ExecStatus.COPY_BOTH
         PipelineLock(holder, stopped.name, what="capture", beats=False).__enter__()
         stopped.execute("INSERT INTO items VALUES (2, 'b')")
         assert len(stopped.capture_all()) == 2
         with pytest.raises(psycopg.OperationalError):
             holder.execute("SELECT")
+
+
+def test_so_is_its_walsender_whatever_role_sessions_have_taken(stopped: PipelineUnderTest) -> None:
+    """To another one than that which logged in the server does not say whose it is."""
+    name = f"penstock {stopped.name} capture"
+    url = make_conninfo(stopped.url, options="-c role=pg_read_all_data")
+    with _streaming(stopped, name), closing(connect(url, application_name=name)) as conn:
+        assert end_own_walsender(conn, stopped.slot().name) is not None
+        assert stopped.slot().active_pid is None
+
+
+@contextmanager
+def _streaming(stopped: PipelineUnderTest, name: str) -> Iterator[None]:
+    """Somebody has the slot."""
+    with closing(connect(stopped.url, replication=True, application_name=name)) as walsender:
+        result = walsender.pgconn.exec_(
+            f"START_REPLICATION SLOT {stopped.slot().name} LOGICAL 0/0"
+            f" (proto_version '1', publication_names 'penstock_{stopped.name}')".encode()
+        )
+        assert result.status == pq.ExecStatus.COPY_BOTH
+        yield
 
 
 @pytest.mark.every_postgres

@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_pipeline
@@ -26,6 +27,7 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import LogError, SlotError, SourceError
 from penstock.model.lsn import format_lsn
 from penstock.objects import bucket
+from penstock.source.postgres.snapshot import shared_read
 from penstock.source.postgres.snapshot.held_snapshot import (
     Keeper,
     ProcessSnapshotKeeper,
@@ -34,6 +36,7 @@ from penstock.source.postgres.snapshot.held_snapshot import (
     xmin_age,
 )
 from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
+from penstock.source.postgres.snapshot.shared_read import SnapshotReaders
 from penstock.source.postgres.snapshot.snapshot_record import SNAPSHOT_FILE, HeldSnapshot
 from tests.application_session import connect
 from tests.fix_pipeline import PipelineUnderTest, wait_until
@@ -450,6 +453,23 @@ def test_without_a_driver_it_stays_while_somebody_reads(
             wait_until(lambda: time.monotonic() > killed + 9, "silence would have counted twice")
             assert is_held(admin, held)
     expect_nothing_left(admin, held)
+
+
+def test_readers_are_seen_whatever_role_sessions_have_taken(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To another than that which logged in the server does not show under what they read."""
+    monkeypatch.setattr(shared_read, "_POLL_SECONDS", 0.0)
+    url = ConnectionUrl(make_conninfo(database, options="-c role=pg_read_all_data"))
+    with shared_read.exported_snapshot(url) as (holder, name), connect(database) as reader:
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+        reader.execute("SELECT 1")
+        assert shared_read.has_readers(url, "test", holder.info.backend_pid)
+        readers = SnapshotReaders(url, "test", name, holder.info.backend_pid, 0.1, 0.0)
+        with closing(readers):
+            time.sleep(0.2)
+            assert readers.why_to_end() is None
 
 
 def test_it_ends_by_age(make_keeper: MakeKeeper, admin: Connection) -> None:

@@ -16,7 +16,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_state import Init
 from penstock.pipeline.run import beginning as module
-from penstock.pipeline.run.beginning import beginning
+from penstock.pipeline.run.beginning import begin_all, beginning
 from penstock.pipeline.run.context import RunContext
 from penstock.source.contract import Subscription
 from tests.run_context import run_context
@@ -178,3 +178,14 @@ def test_who_makes_the_subscription_makes_room_for_all(log: ChangeLog) -> None:
     more = first.config.one_of("more", ("lake", "more"), replays_log=False)
     other = RunContext(**{**vars(first), "config": more})
     assert beginning(other, SUBSCRIPTION) == SLOT
+
+
+def test_so_does_who_finds_it_made_and_the_log_still_empty(log: ChangeLog) -> None:
+    """Whoever made it may have died just after that."""
+    first = context(log)
+    begin_all(first.config, log, SUBSCRIPTION)
+    assert log.all_readers().keys() == {"shop.lake", "shop.more"}
+    fill(log)
+    third = first.config.one_of("third", ("lake", "more", "third"), replays_log=False)
+    begin_all(third, log, SUBSCRIPTION)
+    assert log.reader("shop.third") is None, "it takes its place itself"

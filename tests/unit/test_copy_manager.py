@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,16 +21,20 @@ from penstock.model.errors import (
     DestinationUnavailable,
     PenstockError,
     SnapshotGone,
+    StoreUnavailable,
     TableChanged,
     TableRefused,
 )
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
-from penstock.model.table_state import Errored
+from penstock.model.table_state import DataSync, Errored
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_manager import CopyManager
+from penstock.pipeline.copy.copy_retries import CopyRetries
 from penstock.pipeline.copy.copy_settings import CopySettings
+from penstock.pipeline.copy.copy_state import CopyState, Reading
 from penstock.pipeline.copy.copy_target import CopyTarget
+from penstock.pipeline.copy.copy_units import CopyUnits
 from penstock.pipeline.copy.copy_work import CopiesEnd, CopyWork
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import TableToCopy
@@ -36,6 +42,7 @@ from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import CopyPlans, CopySource
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
+from penstock.store import MemoryStore
 from tests.fix_pipeline import wait_until
 from tests.run_context import Nobody, run_context
 
@@ -234,6 +241,45 @@ def test_a_table_whose_chunk_is_refused_is_set_aside() -> None:
         wait_until(is_refused, "the table is set aside")
         manager.check()
     assert destination.committed_chunks == 0
+
+
+def test_of_a_unit_with_a_refused_table_the_others_are_copied_though_the_store_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody else would see that their chunks lack."""
+    other = replace(TABLE, oid=8, name="others")
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=False, copies=True)
+    tables.enrol([TABLE, other], 0)
+    chunks = [Chunk(oid, 0, oid, "public", "items", 1, 0, None, 1) for oid in (7, 8)]
+    store.start_copies({c.table: CopyPlan(c.table, (), None, (c,)) for c in chunks}, 100)
+    store.update_table_states({7: DataSync(), 8: DataSync()})
+
+    class Refuses(Nobody):
+        def copy_chunks(self, *_: object) -> CopyResult:
+            raise TableRefused("no", table=7)
+
+    context = run_context("items", store=store, destination=Writes(), engine=Refuses())
+    work = CopyWork(Copies(()), CopyTarget(context.destination), Finished(), CopiesEnd())
+    state = CopyState(store, tables, Positions(), SETTINGS)
+    state.readings[1] = Reading(1, Snapshots().take()[1], {7, 8})
+    state.queue.add(chunks)
+    retries = CopyRetries(context.metrics, threading.Event())
+    with ThreadPoolExecutor(1) as pool:
+        units = CopyUnits(context, work, SETTINGS, state, retries, pool)
+        assert units.hand_out()
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "update_table_state", _away)
+        with pytest.raises(StoreUnavailable):
+            units.collect()
+    unit = state.queue.take()
+    assert unit is not None
+    assert unit.chunks == (chunks[1],)
+
+
+def _away(*_: object) -> None:
+    raise StoreUnavailable("away")
 
 
 def _copied(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from penstock.model.errors import TableRefused
@@ -16,11 +18,13 @@ from penstock.model.table_state import (
     SyncDone,
     SyncWait,
     TableState,
+    TimedRetry,
 )
 from penstock.pipeline.tables import registry as followed_tables
 from penstock.pipeline.tables.registry import StreamPart, TableRegistry
 from penstock.source.copy_plan import CopyPlan
 from penstock.store import MemoryStore
+from penstock.store.memory import PipelineRecords
 from tests.unit.test_copy_manager import TABLE
 
 
@@ -112,3 +116,51 @@ def test_a_refusal_of_any_other_table_sets_it_aside() -> None:
     store.update_table_states({TABLE.oid: Ready()})
     tables.refuse_delivery(TableRefused("duplicate key", table=TABLE.oid))
     assert isinstance(store.get_table_state(TABLE.oid), Errored)
+
+
+def test_a_table_that_is_given_up_as_it_joins_is_copied_anew() -> None:
+    """By the thread that copies, just when the main one finds that it stands where all others do:
+    what was wrong with its rows would stay wrong.
+    """
+
+    class GivenUp(MemoryStore):
+        def get_table_states(self) -> dict[int, TableState]:
+            found = super().get_table_states()
+            if isinstance(found.get(TABLE.oid), SyncDone):
+                self.update_table_state(TABLE.oid, Init())
+            return found
+
+    store = GivenUp("items")
+    store.open()
+    tables = TableRegistry(store, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    for state in (DataSync(), FinishedCopy(), SyncWait(), Catchup(100), SyncDone(100)):
+        store.update_table_state(TABLE.oid, state)
+    tables.joined({})
+    assert store.get_table_state(TABLE.oid) == Init()
+
+
+def test_a_table_that_a_person_retries_as_its_time_comes_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`penstock tables retry` was quicker, by the blink of an eye: another process, and store."""
+    monkeypatch.setattr(followed_tables, "_POLL_SECONDS", 0.0)
+    records: dict[str, PipelineRecords] = {}
+
+    class Late(MemoryStore):
+        def retry_table(self, table: int) -> TableState:
+            with MemoryStore("items", records) as other:
+                other.retry_table(table)
+            return super().retry_table(table)
+
+    store = Late("items", records)
+    store.open()
+    tables = TableRegistry(store, merges=False, copies=True)
+    tables.enrol([TABLE], 0)
+    store.update_table_state(TABLE.oid, Ready())
+    tables.take_part()
+    due = TimedRetry(1, datetime.now(UTC))
+    store.update_table_state(TABLE.oid, Errored("no", retry=due, delivered=True))
+    tables.take_part()
+    assert tables.changed()
+    assert store.get_table_state(TABLE.oid) == Ready()

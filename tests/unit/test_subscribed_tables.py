@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pytest
 
 from penstock.destination.memory import MemoryDestination, MemoryOptions
-from penstock.model.errors import DestinationUnavailable
+from penstock.model.errors import BatchAgain, DestinationUnavailable
 from penstock.model.lsn import Frontier
-from penstock.model.publication_state import PublicationState, PublishedTable
+from penstock.model.publication_state import PublicationOptions, PublicationState, PublishedTable
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_state import DataSync, Errored, Init, Ready
@@ -42,6 +42,7 @@ class Emptied(MemoryDestination, KeptTables):
         self.prepared: list[TableDefinition] = []
         self.lock = Lock()
         self.is_away = False
+        self.is_busy = False
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self.prepared += definitions
@@ -50,6 +51,8 @@ class Emptied(MemoryDestination, KeptTables):
         assert self.lock.locked(), "nobody commits meanwhile"
         if self.is_away:
             raise DestinationUnavailable("away")
+        if self.is_busy:
+            raise BatchAgain("another transaction was faster")
         self.emptied.append(table.name)
 
 
@@ -141,6 +144,16 @@ def test_a_table_leaves_a_destination_that_was_away_when_it_is_back(
     with pytest.raises(DestinationUnavailable):
         look()
     look.destination.is_away = False
+    assert look() == (["items"], 0)
+
+
+def test_a_table_leaves_a_destination_where_somebody_was_faster_at_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = Look(monkeypatch, copy=True)
+    look.destination.is_busy = True
+    assert look() == ([], 1)
+    look.destination.is_busy = False
     assert look() == (["items"], 0)
 
 
@@ -286,6 +299,31 @@ def test_a_table_that_waits_for_its_copy_has_lost_nothing(monkeypatch: pytest.Mo
     assert look.store.get_table_state(TABLE.oid) == Init()
     assert look.store.get_wish(TABLE.oid) is None
     assert look.store.get_notes(TABLE.oid) == ()
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_table_whose_copy_was_given_up_is_copied_once_another_driver_has_published_it_again(
+    monkeypatch: pytest.MonkeyPatch, *, by_hand: bool
+) -> None:
+    """That of another destination, or the one before this, which died then. What a person has
+    cancelled stays so as long as the table stays.
+    """
+    look = Look(monkeypatch, copy=True, waits=True)
+    look.published, look.state = {TABLE.oid: TableName("public", "items")}, published(1)
+    look()
+    if by_hand:
+        look.store.set_wish(TABLE.oid, "cancelled")
+    else:
+        look.published, look.state = {}, PublicationState()
+        look.withdrawn = {TABLE.oid: "its rows cannot be identified"}
+    look()
+    assert look.store.get_wish(TABLE.oid) == "cancelled"
+    look.withdrawn = {}
+    altered = PublicationOptions("2", "insert", via_root=True)
+    look.published = {TABLE.oid: TableName("public", "items")}
+    look.state = replace(published(1 if by_hand else 2), publications={"p": altered})
+    look()
+    assert look.store.get_wish(TABLE.oid) == ("cancelled" if by_hand else "resync")
 
 
 def test_a_column_that_was_dropped_and_added_again_under_its_name(

@@ -52,3 +52,7 @@ class PublicationState(Stored):
             elif self.publications.get(name) != now.publications.get(name):
                 found[oid] = f"what publication {name} publishes was altered"
         return found
+
+    def came(self, now: PublicationState) -> set[int]:
+        """Tables of ``now`` that were not published in this state, or left since and came back."""
+        return {oid for oid, table in now.tables.items() if self.tables.get(oid) != table}

@@ -116,6 +116,18 @@ class Store(CopyStore, JobStore):
             self._states = {**self._states, **self._write_states(states)}
             self._passed.extend(states.items())
 
+    def move_on(
+        self, tables: Iterable[int], before: type[TableState], state: TableState
+    ) -> list[int]:
+        """Bring those of the tables that are at ``before`` to ``state``, all at once; which those
+        are. Others have gone elsewhere meanwhile, by another thread or before a crash.
+        """
+        with self._lock:
+            here = [oid for oid in tables if isinstance(self.get_table_state(oid), before)]
+            if here:
+                self.update_table_states(dict.fromkeys(here, state))
+            return here
+
     def take_passed_states(self) -> list[tuple[int, TableState]]:
         """The states that tables were brought to here since this was last asked, in order, and at
         the end those that they have now: others may have brought them there.

@@ -11,13 +11,13 @@ from psycopg import errors
 from penstock.destination.postgres.sessions.pooler import pooled
 from penstock.destination.postgres.sessions.session import (
     Connection,
-    as_logged_in,
     has_settings,
     session_name,
 )
 from penstock.model.errors import DestinationUnavailable, Fenced
 from penstock.model.lsn import format_lsn
 from penstock.model.watermarks import Watermarks
+from penstock.source.postgres.logged_in import as_logged_in
 
 DRIVER, PIECES = "driver", "pieces"
 """What the sessions are for on which the position moves."""

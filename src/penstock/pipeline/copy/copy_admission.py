@@ -13,7 +13,7 @@ from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.copy.copy_work import CopyWork
 from penstock.pipeline.tables.registry import TableRegistry
-from penstock.source.contract import LeafFile
+from penstock.source.contract import LeafFile, Snapshot
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import CopyProgress, Store
 from penstock.transform.transform_check import refused_later
@@ -57,6 +57,24 @@ class CopyAdmission:
         mine = self._store.claim_copies(self._worker, new) if new else set()
         if not mine:
             return
+        try:
+            number, snapshot, plans = self._begin(mine)
+        except BaseException:
+            # Another try places them anew, and may not come.
+            self._positions.free(mine)
+            self._store.release_claims(self._worker, mine)
+            raise
+        # Without tables as long as nobody knows whether their states are written: then it goes.
+        reading = self._state.readings[number] = Reading(number, snapshot)
+        self._store.update_table_states({oid: DataSync() for oid in plans})
+        reading.tables |= plans.keys()
+        for plan in plans.values():
+            self._state.queue.add(plan.chunks)
+
+    def _begin(self, mine: Collection[int]) -> tuple[int, Snapshot, dict[int, CopyPlan]]:
+        """Under a new snapshot: its number, itself, and what is to be read under it. Nothing of it
+        stays where this raises.
+        """
         if self._target.merges:
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
@@ -67,20 +85,17 @@ class CopyAdmission:
             if self._schema is not None:
                 self._schema.before(snapshot, list(before.values()))
             plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
+            plans = self._with_leaves_of(files, plans)
+            if self._target.merges:
+                self._positions.free([oid for oid in mine if oid not in plans])
+                at = Frontier.before(snapshot.lsn)
+                self._positions.place(dict.fromkeys(plans, at))
+            self._store.start_copies(plans, snapshot.lsn)
         except BaseException:
             # Another try takes another one.
             self._source.snapshots.release(number)
             raise
-        plans = self._with_leaves_of(files, plans)
-        if self._target.merges:
-            self._positions.free([oid for oid in mine if oid not in plans])
-            at = Frontier.before(snapshot.lsn)
-            self._positions.place(dict.fromkeys(plans, at))
-        self._store.start_copies(plans, snapshot.lsn)
-        self._store.update_table_states({oid: DataSync() for oid in plans})
-        self._state.readings[number] = Reading(number, snapshot, set(plans))
-        for plan in plans.values():
-            self._state.queue.add(plan.chunks)
+        return number, snapshot, plans
 
     def _renewed(
         self, oids: Sequence[int], before: Mapping[int, TableDefinition], lsn: int

@@ -268,7 +268,7 @@ class CopyManager:
         """Try tables again that were refused, if the schema had changed meanwhile."""
         if self._schema is not None and self._schema.heals():
             for oid in errored.intersection(self._state.phase(Errored)):
-                self._store.retry_table(oid)
+                self._tables.retry(oid)
 
     def _release_readings(self) -> None:
         used = self._units.used_readings

@@ -217,9 +217,10 @@ class CopyUnits:
             self._again(taken, but=error.table)
             self._state.start_again([error.table], error.message)
         elif isinstance(error, TableRefused):
+            # First what nobody else would bring back, were the store away.
             self._state.drop(error.table)
-            self._state.refuse(error)
             self._again(taken, but=error.table)
+            self._state.refuse(error)
         elif isinstance(error, SnapshotGone):
             if reading.is_gone:
                 return  # others of the unit's kind have said so

@@ -52,15 +52,16 @@ class FinishCopies:
 
     def finish(self, tables: Sequence[TableDefinition]) -> None:
         """Returns when all of them are in sync, but for those that were refused."""
-        go_on(self._store, tables, DataSync, FinishedCopy())
+        move_on = self._store.move_on
+        move_on(_oids(tables), DataSync, FinishedCopy())
         tables = each(tables, self._target.finish_copy, self._refuse)
-        go_on(self._store, tables, FinishedCopy, SyncWait())
+        move_on(_oids(tables), FinishedCopy, SyncWait())
         end_lsn = self._committer.standing.frontier.end_lsn
-        go_on(self._store, tables, SyncWait, Catchup(end_lsn))
+        move_on(_oids(tables), SyncWait, Catchup(end_lsn))
         if not self._target.merges:
             # Its changes were delivered all the while; their positions say which value is newer.
-            go_on(self._store, tables, Catchup, SyncDone(end_lsn))
-            go_on(self._store, tables, SyncDone, Ready())
+            move_on(_oids(tables), Catchup, SyncDone(end_lsn))
+            move_on(_oids(tables), SyncDone, Ready())
             return
         if tables:
             self._catch_up(tables)
@@ -130,20 +131,8 @@ class FinishCopies:
                         self._target.replays.settle_parked(rows, keys)
 
 
-def go_on(
-    store: Store,
-    tables: Collection[TableDefinition],
-    before: type[TableState],
-    state: TableState,
-) -> None:
-    """Set the state of those that are where it follows: a crash may have left others further on.
-
-    All at once: each write waits for the store's disk.
-    """
-    states = store.get_table_states()
-    here = [table.oid for table in tables if isinstance(states.get(table.oid), before)]
-    if here:
-        store.update_table_states(dict.fromkeys(here, state))
+def _oids(tables: Collection[TableDefinition]) -> list[int]:
+    return [table.oid for table in tables]
 
 
 def each(
@@ -179,4 +168,4 @@ class FinishAtOnce:
         tables = each(tables, self._target.complete_table, self._refuse)
         path: list[TableState] = [FinishedCopy(), SyncWait(), Catchup(0), SyncDone(0), Ready()]
         for before, state in pairwise([DataSync(), *path]):
-            go_on(self._store, tables, type(before), state)
+            self._store.move_on(_oids(tables), type(before), state)

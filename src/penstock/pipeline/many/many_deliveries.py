@@ -157,7 +157,12 @@ class ManyDeliveries:
         except PenstockError as error:
             reason = f"the source does not answer: {error.message}"
         metrics.health.trouble("source", reason)
-        metrics.captured(capture.report())
+        reason = None
+        try:
+            metrics.captured(capture.report())
+        except PenstockError as error:
+            reason = f"the change log cannot be read: {error.message}"
+        metrics.health.trouble("disk", reason)
         metrics.health.turned(has_work=False)
 
     def _see_to_capture(self, capture: Capture, stopping: Stopping) -> None:

@@ -88,6 +88,10 @@ class BatchCommitter:
         self._set_aside: Collection[int] = ()
         self.is_unsure = True
         """Whether nobody knows where the destination stands, until it is asked."""
+        self.failed_aside = False
+        """Whether a commit beside the stream failed since: it is the stream that asks, and of an
+        idle source it commits nothing that would tell it.
+        """
         self._placed: dict[int, Frontier] = {}
         self._truncates: dict[tuple[int, int], None] = {}
         self._kept: frozenset[int] = frozenset()
@@ -149,7 +153,7 @@ class BatchCommitter:
             self._settle_doubt(held)
             self._set_aside = frozenset(set_aside)
             self._read_up_to = standing.start(set_aside)
-            self.is_unsure = False
+            self.is_unsure = self.failed_aside = False
             self._record()
             return standing
 
@@ -328,7 +332,11 @@ class BatchCommitter:
         """Commit a batch that brings only ``tables`` on, each to where it stands then."""
         with self.lock:
             commit = partial(self._destination.commit, job.receipts)
-            self._commit(commit, self.standing.placed(tables))
+            try:
+                self._commit(commit, self.standing.placed(tables))
+            except PenstockError:
+                self.failed_aside = True
+                raise
             self._note_truncates(job)
             self._record()
         self._metrics.replayed(job.written)

@@ -20,9 +20,12 @@ _MOST_TRIES = 20
 
 def begin_all(config: PipelineConfig, log: ChangeLog, subscription: Subscription) -> None:
     """Whoever made the subscription writes all destinations of the file down as readers at its
-    beginning: whenever they come, they get what was written since.
+    beginning: whenever they come, they get what was written since. So does who finds it made and
+    the log still empty: the other one may have died in between.
     """
-    if not subscription.is_new or not config.is_one_of_many:
+    if not config.is_one_of_many:
+        return
+    if not subscription.is_new and log.list().frontier is not None:
         return
     start = Frontier(0, subscription.start_lsn)
     for name in config.deliveries.values():

@@ -6,7 +6,7 @@ The parts of a run are made here, and nowhere else; docs/life_of_a_run.md draws 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,7 +178,9 @@ class Pipeline:
         finally:
             committer.record.close()
             capture.stop()
-            context.metrics.captured(capture.report())
+            # For the metrics alone.
+            with suppress(PenstockError):
+                context.metrics.captured(capture.report())
 
     @contextmanager
     def _copies(

@@ -16,9 +16,11 @@ from penstock.model.error_policy import Action, decide
 from penstock.model.errors import (
     DestinationError,
     LogError,
+    LogUnavailable,
     PenstockError,
     SegmentGone,
     SparkLost,
+    StoreUnavailable,
     TableChanged,
     TableRefused,
 )
@@ -96,7 +98,12 @@ class Stream:
                 error = self._after_a_change(raised) if isinstance(raised, TableChanged) else raised
                 if error is None:
                     continue
-                self._heed(error, pause)
+                try:
+                    self._heed(error, pause)
+                except (LogUnavailable, StoreUnavailable) as away:
+                    # Whoever knows what is to be done about it: then it comes again.
+                    self._failed(away)
+                    self._try_again(away, pause)
             self._until_there(pause)
 
     def _run_query(self) -> bool:
@@ -115,6 +122,8 @@ class Stream:
                     return True
                 self._committer.record.keep()
                 self._parts.supervisor.turn(self._stopping)
+                if self._committer.failed_aside:
+                    break
         return False
 
     def _heed(self, error: PenstockError, pause: Backoff) -> None:
@@ -138,14 +147,19 @@ class Stream:
         elif action in (Action.STOP, Action.SET_ASIDE):
             raise self._committer.behind(error) from None
         else:
-            _log.warning(
-                "%s; going on from %s",
-                error.message,
-                self._committer.standing.frontier,
-                extra={"event": "stream_failed"},
-            )
-            if action is Action.RETRY:
-                pause.wait(self._stopping)
+            self._try_again(error, pause)
+            return
+        self._metrics.retried("stream")
+
+    def _try_again(self, error: PenstockError, pause: Backoff) -> None:
+        _log.warning(
+            "%s; going on from %s",
+            error.message,
+            self._committer.standing.frontier,
+            extra={"event": "stream_failed"},
+        )
+        if decide(error) is Action.RETRY:
+            pause.wait(self._stopping)
         self._metrics.retried("stream")
 
     def _is_listed(self, segment: str) -> bool:

@@ -82,7 +82,7 @@ class StreamBatches:
         self._batches = batches
         self._age = age
         self._part = part
-        self._commits = Commits(part.commit, part.pieces)
+        self._commits = CommitsInTurn(part.commit, part.pieces)
         self._begun: _Begun | None = None
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -168,7 +168,7 @@ class StreamBatches:
             self._part.given_up()
 
 
-class Commits:
+class CommitsInTurn:
     """One commit at a time, in a thread of its own. After one that failed there is no other."""
 
     def __init__(self, commit: Callable[[JobResult, Frontier], None], pieces: Pieces) -> None:

@@ -36,10 +36,16 @@ class LostChanges:
             self._published = self._store.load_publication()
         before, states = self._published, self._store.get_table_states()
         lost = found.narrowed if before is None else before.lost(found.state)
+        came = set() if before is None else before.came(found.state)
         for oid, why in lost.items():
+            if oid not in found.published or oid not in known:
+                continue
             # One that waits for its copy lacks nothing that this will not bring.
-            if oid in found.published and oid in known and not isinstance(states[oid], Init):
+            if not isinstance(states[oid], Init):
                 self._tables.copy_soon(oid, f"changes were lost: {why}")
+            elif oid in came and self._store.get_wish(oid) == "cancelled":
+                # It left; another driver than this has brought it back, and nobody else knows.
+                self._store.set_wishes({oid: "resync"})
 
     def remember(self, found: Reconciled) -> None:
         """What was lost until now has been seen to."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from penstock.cadence import paced
-from penstock.model.errors import StoreUnavailable, TableRefused
+from penstock.model.errors import StoreError, StoreUnavailable, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import (
@@ -181,6 +181,15 @@ class TableRegistry:
         )
         self._seen[error.table] = self._store.get_table_states()[error.table]
 
+    def retry(self, oid: int) -> None:
+        """Let an errored table be tried again; `penstock tables retry` may be quicker."""
+        try:
+            self._store.retry_table(oid)
+        except StoreError:
+            self._store.load_table_states()
+            if isinstance(self._store.get_table_state(oid), Errored):
+                raise
+
     def note(self, oid: int, notes: Sequence[str]) -> None:
         """Keep what the destination could not make of a table, for log and `penstock status`;
         also what of its definition is not trusted.
@@ -263,8 +272,8 @@ class TableRegistry:
             for oid, state in self._store.get_table_states().items()
             if isinstance(state, SyncDone) and oid not in behind and oid not in self._part.set_aside
         ]
-        if done:
-            self._store.update_table_states({oid: Ready() for oid in done})
+        # Who copies may just be giving one up, to copy it anew.
+        if done and self._store.move_on(done, SyncDone, Ready()):
             self._tell()
 
     @property
@@ -327,7 +336,7 @@ class TableRegistry:
                 and isinstance(state.retry, TimedRetry)
                 and state.retry.next_at <= now
             ):
-                self._store.retry_table(oid)
+                self.retry(oid)
 
     def _tell(self) -> None:
         """Log which tables went on to another phase, and through which."""

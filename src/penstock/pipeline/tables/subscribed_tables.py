@@ -12,6 +12,7 @@ from typing import Any
 from penstock.cadence import paced
 from penstock.destination.protocols import HoldsTables, TablesFailAlone, TakesCopies
 from penstock.model.errors import (
+    BatchAgain,
     DestinationError,
     DestinationUnavailable,
     SourceUnavailable,
@@ -317,12 +318,16 @@ class SubscribedTables:
                     self._remove(table, is_replaced=table.oid in replaced)
             except DestinationUnavailable:
                 raise  # looked at again
+            except BatchAgain:
+                oids.discard(table.oid)  # so is this one
             except DestinationError as error:
                 _log.warning("%s; the destination keeps %s", error.message, table.qualified_name)
+        if not oids:
+            return
         self._store.forget_tables(oids)
         self._committer.free(oids)
         self._gone = {oid: at for oid, at in self._gone.items() if oid not in oids}
-        names = [TableName(table.schema, table.name) for table in gone]
+        names = [TableName(table.schema, table.name) for table in gone if table.oid in oids]
         _log.info("following %s no longer", _listed(names))
 
     def _remove(self, table: TableDefinition, *, is_replaced: bool) -> None:

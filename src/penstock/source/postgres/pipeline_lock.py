@@ -30,12 +30,14 @@ from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PipelineBusy, SourceUnavailable
 from penstock.source.postgres.connect import connect
+from penstock.source.postgres.logged_in import as_logged_in
 from penstock.source.postgres.silence import silence_limit
 from penstock.source.postgres.source_errors import source_errors
 
 _log = logging.getLogger(__name__)
 
-# What other roles do, and since when, a role without pg_read_all_stats does not see.
+# What other roles do, and since when, a role without pg_read_all_stats does not see. ``role`` is
+# what our settings have taken, if they have: others may have it, too.
 _HOLDER = """
 SELECT l.pid, a.backend_start::text, a.application_name, a.client_addr::text,
        coalesce(a.usename = current_user, false), a.state,
@@ -49,7 +51,7 @@ SELECT l.pid, a.backend_start::text, a.application_name, a.client_addr::text,
    -- A session that is not shown may be ours. Those who may replicate, or write what the pipeline
    -- keeps, could stop it anyway.
    AND (a.pid IS NULL OR r.rolsuper OR r.rolreplication OR r.rolname = current_user
-        OR pg_has_role(r.oid, current_user, 'MEMBER')
+        OR pg_has_role(r.oid, %(role)s::text, 'MEMBER')
         OR has_schema_privilege(r.oid, to_regnamespace('penstock')::oid, 'CREATE')
         OR EXISTS (SELECT FROM pg_roles m WHERE m.rolname = 'rds_replication'
                                             AND pg_has_role(r.oid, m.oid, 'MEMBER')))
@@ -218,8 +220,12 @@ class PipelineLock:
 
     def _holder(self) -> _Holder | None:
         """Who else holds the lock, or is about to."""
-        keys = {"first": self._first, "last": self._first + 2**_KEY_BITS - 1}
-        row = self._conn.execute(_HOLDER, keys).fetchone()
+        taken = self._conn.execute("SELECT current_user::text").fetchone()
+        assert taken is not None  # noqa: S101 (a SELECT without FROM has one row)
+        last = self._first + 2**_KEY_BITS - 1
+        keys = {"first": self._first, "last": last, "role": taken[0]}
+        with as_logged_in(self._conn):
+            row = self._conn.execute(_HOLDER, keys).fetchone()
         return None if row is None else _Holder(*row)
 
     def _end(self, holder: _Holder) -> None:
@@ -230,12 +236,13 @@ class PipelineLock:
             extra={"event": "lock_taken_over"},
         )
         # Looked at again: it may have shown life since.
-        self._conn.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s"
-            " AND backend_start::text = %s AND state LIKE 'idle%%'"
-            " AND clock_timestamp() - state_change > make_interval(secs => %s)",
-            [holder.pid, holder.started, LEASE_SECONDS],
-        )
+        with as_logged_in(self._conn):
+            self._conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s"
+                " AND backend_start::text = %s AND state LIKE 'idle%%'"
+                " AND clock_timestamp() - state_change > make_interval(secs => %s)",
+                [holder.pid, holder.started, LEASE_SECONDS],
+            )
 
     def _refusal(self, holder: _Holder) -> PipelineBusy:
         return PipelineBusy(

@@ -17,7 +17,6 @@ from penstock.destination.postgres.own_tables import may_disable_triggers
 from penstock.destination.postgres.sessions.session import (
     Connection,
     as_destination_error,
-    as_logged_in,
     destination_errors,
     is_passing,
     is_refusal,
@@ -34,6 +33,7 @@ from penstock.failpoints import failpoint
 from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
+from penstock.source.postgres.logged_in import as_logged_in
 
 # Built-in types whose binary form every server reads as the same value. An interval is not among
 # them, since before version 17 an infinite one would be taken for a finite; nor is money, which

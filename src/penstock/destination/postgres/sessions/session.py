@@ -110,16 +110,6 @@ def has_settings(conn: Connection, application: str) -> bool:
     return row == (True,)
 
 
-@contextmanager
-def as_logged_in(conn: Connection) -> Iterator[None]:
-    """In a transaction in which the role is the one that logged in, whatever role its settings have
-    taken: as such the server shows sessions, and lets them be ended.
-    """
-    with conn.transaction():
-        conn.execute("SET LOCAL ROLE NONE")
-        yield
-
-
 def is_passing(error: psycopg.Error) -> bool:
     """Whether another try may succeed: the connection or the server is at fault, not the data."""
     if error.sqlstate is None:

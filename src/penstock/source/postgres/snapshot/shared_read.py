@@ -18,6 +18,7 @@ from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError
 from penstock.source.postgres.connect import connect
+from penstock.source.postgres.logged_in import as_logged_in
 from penstock.source.postgres.snapshot.slot_snapshot import without_timeouts
 from penstock.source.postgres.snapshot.source_session import (
     APPLICATION,
@@ -48,6 +49,7 @@ def has_readers(url: ConnectionUrl, application: str, holder_backend: int) -> bo
     with (
         suppress(PenstockError, psycopg.Error),
         closing(connect(url, application_name=f"{application} readers")) as conn,
+        as_logged_in(conn),
     ):
         return conn.execute(_READERS, {"holder": holder_backend}).fetchone() != (0,)
     return False
@@ -105,6 +107,8 @@ class SnapshotReaders:
         with source_errors("listening for readers of a snapshot"):
             without_timeouts(self._conn)
             self._conn.execute("SET idle_session_timeout TO 0")
+            # Another role, which settings may have taken, is not shown what sessions do.
+            self._conn.execute("SET ROLE NONE")
             # A standby has no LISTEN: there, only readers that come and go are seen.
             with suppress(psycopg.errors.ReadOnlySqlTransaction):
                 self._conn.execute(

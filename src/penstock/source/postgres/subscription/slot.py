@@ -9,6 +9,7 @@ import psycopg
 
 from penstock.model.errors import SlotError
 from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.source.postgres.logged_in import as_logged_in
 from penstock.source.postgres.source_errors import source_errors
 
 PLUGIN = "pgoutput"
@@ -87,7 +88,7 @@ def end_own_walsender(conn: psycopg.Connection[Any], slot: str) -> int | None:
     Only for who holds the pipeline's lock: a capture that lives would have it. Ours have the role
     and the application's name of ``conn``.
     """
-    with source_errors(f"ending the walsender of slot {slot}"):
+    with source_errors(f"ending the walsender of slot {slot}"), as_logged_in(conn):
         row = conn.execute(
             "SELECT a.pid FROM pg_replication_slots s JOIN pg_stat_activity a"
             " ON a.pid = s.active_pid AND a.backend_type = 'walsender'"
