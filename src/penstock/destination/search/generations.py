@@ -98,19 +98,20 @@ class Generations:
     def make(self, name: str, oid: int, body: Mapping[str, Any], **about: Any) -> Generation:
         """A new index that nobody reads or writes yet."""
         number = max((each.number for each in self.found(name)), default=0) + 1
-        made = Generation(name, number, oid, self.ledger, is_shadow=True, **about)
-        mappings = {**body["mappings"], "_meta": made.meta()}
-        answer = self.client.call(
-            "PUT", part(made.index), {"settings": body["settings"], "mappings": mappings},
-            doing=f"making the index {made.index}", allowed=(400,),
-        )  # fmt: skip
-        if answer.status == 400:
+        while True:
+            made = Generation(name, number, oid, self.ledger, is_shadow=True, **about)
+            mappings = {**body["mappings"], "_meta": made.meta()}
+            answer = self.client.call(
+                "PUT", part(made.index), {"settings": body["settings"], "mappings": mappings},
+                doing=f"making the index {made.index}", allowed=(400,),
+            )  # fmt: skip
+            if answer.status != 400:
+                return made
             kind = answer.body.get("error", {}).get("type", "")
-            if kind == "resource_already_exists_exception":
-                # Its answer was lost, or somebody took the number just now.
-                return self.make(name, oid, body, **about)
-            raise _refused(f"the index {made.index} could not be made", answer.body)
-        return made
+            if kind != "resource_already_exists_exception":
+                raise _refused(f"the index {made.index} could not be made", answer.body)
+            # Its answer was lost, somebody took the number just now, or has such an index.
+            number += 1
 
     def open(
         self, made: Generation, *, reads: bool, closes: Generation | None = None
