@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.destination.kafka import producers, sender
+from penstock.destination.kafka import destination, producers, sender
+from penstock.destination.kafka.message_slots import Outgoing
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.routes import Routes
 
@@ -32,3 +33,32 @@ def test_a_lane_is_read_when_no_transaction_of_it_is_open(monkeypatch: pytest.Mo
     monkeypatch.setattr(sender, "read_lane", lambda *_: steps.append("read"))
     sender._Lane(Routes(OPTIONS, "shop", {}), 0)
     assert steps == ["taken over", "read"]
+
+
+def test_who_forgets_positions_takes_every_lane_over_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that has kept a lane may know a position of another source: it would send only
+    what stands behind that.
+    """
+    steps: list[str] = []
+
+    class PlayedProducer:
+        def __init__(self, _options: KafkaOptions, name: str) -> None:
+            self._name = name
+            steps.append(f"{name} taken over")
+
+        def send(self, *messages: Outgoing) -> None:
+            steps.append(f"{len(messages)} positions written")
+
+        def discard(self) -> None:
+            pass
+
+    monkeypatch.setattr(destination, "TransactionalProducer", PlayedProducer)
+    options = OPTIONS.model_copy(update={"transactional": True, "positions_topic": "at"})
+    kafka = destination.KafkaDestination(options, "shop")
+    monkeypatch.setattr(kafka._topics, "partitions", lambda: {"at": 3})
+    kafka.forget()
+    taken = [f"at.{each} taken over" for each in (0, 1, "driver")]
+    assert sorted(steps[:-1]) == taken
+    assert steps[-1] == "3 positions written"
