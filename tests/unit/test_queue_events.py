@@ -195,3 +195,33 @@ def test_copied_rows_that_are_too_large_are_put_aside_each(tmp_path: Path) -> No
         stored = Path(check["path"]).read_bytes()
         assert hashlib.sha256(stored).hexdigest() == check["sha256"]
         assert json.loads(stored)["new"]["name"] == letter * 5000
+
+
+def test_headers_of_the_format_count_and_are_not_put_aside(tmp_path: Path) -> None:
+    """As that which names the columns that are unset: a table may have some hundred."""
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "small")
+    events = encoder().events(builder.cut())
+    headers = pa.array(["x" * 5000], pa.large_string())
+    events = events.append_column("header penstock.unset", headers)
+    claims = ClaimCheckOptions(claim_check=str(tmp_path / "claims"))
+    options: tuple[OversizeOption, ...] = ("error", claims)
+    for option in options:
+        with pytest.raises(DestinationError, match="has 5,2"):
+            Oversize("kafka", 5000, option, "raise the limit").checked(events)
+
+
+def test_a_key_that_is_too_large_is_an_error_with_a_claim_check_too(tmp_path: Path) -> None:
+    long = table("long", Column("id", "text", key=True))
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.delete(long, key=["k" * 5000])
+    events = encoder().events(builder.cut())
+    tombstone = events.set_column(
+        events.schema.get_field_index("value"), "value", pa.nulls(1, pa.large_string())
+    )
+    claims = ClaimCheckOptions(claim_check=str(tmp_path / "claims"))
+    for sent in (events, tombstone):
+        with pytest.raises(DestinationError, match=r"table public\.long"):
+            Oversize("kafka", 5000, claims, "raise the limit").checked(sent)
