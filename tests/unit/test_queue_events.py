@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.families.queue import events as events_module
-from penstock.destination.families.queue.events import Encoder, events_of
+from penstock.destination.families.queue.events import Encoder, events_of, position_texts
 from penstock.destination.families.queue.options import (
     ClaimCheckOptions,
     LaneBy,
@@ -22,9 +23,11 @@ from penstock.destination.families.queue.options import (
 )
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.model.errors import DestinationError
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
 from penstock.model.table_rows import TableRows
 from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 NOTES = table("notes", Column("id", "int8", key=True), Column("body", "text"), schema="other")
@@ -225,3 +228,29 @@ def test_a_key_that_is_too_large_is_an_error_with_a_claim_check_too(tmp_path: Pa
     for sent in (events, tombstone):
         with pytest.raises(DestinationError, match=r"table public\.long"):
             Oversize("kafka", 5000, claims, "raise the limit").checked(sent)
+
+
+def test_tables_of_one_statement_have_positions_that_rise() -> None:
+    """A reader leaves out what stands where something of the lane did: it would have been sent
+    again. So does a sender that goes on amid the lane.
+    """
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.truncate(ITEMS, NOTES, LOOSE)
+    (lane,) = encoder("table", 1).parts([builder.cut()])
+    told = SchemaChange(
+        Position(5000, 2),
+        0,
+        "DROP TABLE",
+        tuple(TableChange(definition(each), None) for each in (ITEMS, NOTES)),
+    )
+    found = [events_of(lane), encoder().schema_change(told)]
+    assert [each.column("op").to_pylist()[-2:] for each in found] == [
+        ["truncate"] * 2,
+        ["schema"] * 2,
+    ]
+    assert [position_texts(each).to_pylist() for each in found] == [
+        ["1/1010+0", "1/1010+1", "1/1010+1+1", "1/1010+1+2"],
+        ["0/1388+2", "0/1388+2+1"],
+    ]
