@@ -121,6 +121,9 @@ class KafkaDestination(QueueDestination, NamesSource):
             if left is not None:
                 raise left
         self._take_up(found)
+        if found is None or found.lanes != self._record.lanes:
+            # Before anything is sent in them: who comes next, with others, has to know.
+            self._tell(self._record, None)
 
     def come_from(self, source: SourceIdentity) -> None:
         self._source = source.tag
