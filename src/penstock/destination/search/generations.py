@@ -54,6 +54,11 @@ class Generation(Stored):
         return f"{self.index}.write"
 
     @property
+    def filler(self) -> str:
+        """The alias that documents of the one before it are carried over through."""
+        return f"{self.index}.fill"
+
+    @property
     def line(self) -> tuple[str, ...]:
         """What one that follows it in the stream follows."""
         return (*self.follows, self.index)[-_LONGEST_LINE:]
@@ -113,13 +118,24 @@ class Generations:
             # Its answer was lost, somebody took the number just now, or has such an index.
             number += 1
 
+    def let_fill(self, made: Generation) -> None:
+        """Give a generation its filler: once it is gone, nothing comes in, and makes it anew."""
+        self._change_aliases([_add(made.index, made.filler, is_hidden=True)], made.name)
+
     def open(
-        self, made: Generation, *, reads: bool, closes: Generation | None = None
+        self,
+        made: Generation,
+        *,
+        reads: bool,
+        closes: Generation | None = None,
+        is_filled: bool = False,
     ) -> Generation:
         """Let writes go to a generation, and readers too, in one step with the end of the one that
-        was written until now. May be done again.
+        was written until now, and of the filler. May be done again.
         """
         actions: list[dict[str, Any]] = [_add(made.index, made.writers, is_hidden=True)]
+        if is_filled:
+            actions.append(_remove(made.index, made.filler))
         if closes is not None and closes.is_written:
             actions.append(_remove(closes.index, closes.writers))
         if reads:
