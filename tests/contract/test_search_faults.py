@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from penstock.destination.contract import SchemaChange
+from penstock.destination.search import carry_over
 from penstock.destination.search.client import SearchClient
 from penstock.destination.search.destination import SearchDestination
 from penstock.destination.search.documents import SearchDocuments
 from penstock.destination.search.generations import Generations
-from penstock.model.errors import DestinationError, TableRefused
+from penstock.destination.search.scan import scan
+from penstock.model.errors import DestinationError, DestinationUnavailable, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
@@ -334,6 +337,54 @@ def test_other_columns_come_into_a_new_index_and_once(
     again.commit_sections([change], Watermarks(builder.frontier))
     assert shown(adapter, "items") == [{"id": 1, "title": "a", "price": "its"}]
     assert [g.number for g in _generations(again).found(f"{adapter.pipeline}.public.items")] == [2]
+
+
+@contextmanager
+def indexes_make_themselves(adapter: SearchAdapter) -> Iterator[None]:
+    """As servers have it that nobody has told otherwise."""
+
+    def let(value: str | None) -> None:
+        body = {"persistent": {"action.auto_create_index": value}}
+        SearchClient(adapter.options).call("PUT", "_cluster/settings", body, doing="setting up")
+
+    let("true")
+    try:
+        yield
+    finally:
+        let(None)
+
+
+def test_a_driver_that_is_replaced_while_it_carries_over_makes_no_index(
+    adapter: SearchAdapter, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one removes what it has begun; what it still sends would make an index anew, with
+    rows that nobody ever deletes.
+    """
+    destination = start(adapter)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    deliver_cut(destination, builder)
+    position = Position(builder.frontier.commit_lsn + 8, 0)
+    changed = TableChange(definition(ITEMS), definition(CHANGED))
+    change = SchemaChange(position, 0, "ALTER TABLE", (changed,))
+
+    hits = list(scan(SearchClient(adapter.options), f"{adapter.pipeline}.public.items.g1"))
+
+    def replaced(*_: object) -> list[list[dict[str, Any]]]:
+        monkeypatch.undo()
+        start(adapter).commit_sections([change], Watermarks(builder.frontier))
+        return hits
+
+    monkeypatch.setattr(carry_over, "scan", replaced)
+    with (
+        indexes_make_themselves(adapter),
+        pytest.raises(DestinationUnavailable, match="another driver"),
+    ):
+        destination.section_writer([change])
+    name = f"{adapter.pipeline}.public.items"
+    answer = SearchClient(adapter.options).call("GET", f"{name}.g*", doing="looking")
+    assert list(answer.body) == [f"{name}.g3"]
+    assert list(answer.body[f"{name}.g3"]["aliases"]) == [name, f"{name}.g3.write"]
 
 
 def _generations(destination: SearchDestination) -> Generations:

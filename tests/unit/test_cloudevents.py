@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from penstock.destination.contract import SchemaChange
 from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.formats import Formats
 from penstock.destination.families.queue.options import FormatOptions, LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
+from penstock.model.lsn import Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.chunk_rows import ChunkRows
 from penstock.testing.contract.deliveries import BARE, ITEMS, LOOSE, NOTES, definition
@@ -59,3 +64,18 @@ def test_copied_rows_are_told_apart() -> None:
         assert len({event["id"] for event in events}) == 2
         assert {event["type"] for event in events} == {"penstock.read"}
         assert all("time" not in event for event in events)
+
+
+def test_announcements_are_told_apart_by_what_they_say() -> None:
+    """They have no position: a reader that knows ids would take the next for one that it has."""
+    encoder, before = ENCODERS["cloudevents"], definition(ITEMS)
+    after = replace(before, primary_key=())
+
+    def announced(table: TableDefinition) -> str:
+        told = SchemaChange(Position(0, 0), 0, "ANNOUNCE", (TableChange(None, table),))
+        (value,) = encoder.schema_change(told).column("value").to_pylist()
+        found: str = json.loads(value)["id"]
+        return found
+
+    assert announced(before) == announced(before)
+    assert len({announced(before), announced(after), announced(definition(NOTES))}) == 3

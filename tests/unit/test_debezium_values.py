@@ -107,6 +107,14 @@ def test_numerics_of_any_scale(numbers: list[tuple[int, int] | None]) -> None:
     assert _written(texts, "numeric") == wanted
 
 
+def test_numerics_of_thousands_of_digits() -> None:
+    """Postgres takes 131072 of them before the point; Python's int, of a text, some 4300."""
+    text, nines = "9" * 5000, 10**5000 - 1
+    (found,) = _written([f"-{text}"], "numeric")
+    assert found == {"scale": 0, "value": _base64(-nines)}
+    assert _written([text], "numeric", _numeric(1000, 0)) == [_base64(nines)]
+
+
 def test_numerics_that_are_no_numbers() -> None:
     texts: list[str | None] = ["NaN", "Infinity", "-Infinity", "1.50", None]
     typmod = _numeric(10, 2)

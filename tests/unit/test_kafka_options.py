@@ -35,6 +35,8 @@ def options(**given: Any) -> KafkaOptions:
     [
         ({"topic": "{database}.{table}"}, "Input should be a topic's name"),
         ({"topic": "{"}, "Input should be a topic's name"),
+        ({"topic": "{table.name}"}, "Input should be a topic's name"),
+        ({"topic": "{table[name]}"}, "Input should be a topic's name"),
         ({"message_topic": "{table}"}, "it is of no single table"),
         ({"positions_topic": "{schema}.x"}, "it is of no single table"),
         ({"format": "avro"}, "Input should be 'penstock', 'debezium', 'bifrost' or 'cloudevents'"),

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.families.queue import events as events_module
-from penstock.destination.families.queue.events import Encoder, events_of
+from penstock.destination.families.queue.events import Encoder, events_of, position_texts
 from penstock.destination.families.queue.options import (
     ClaimCheckOptions,
     LaneBy,
@@ -22,9 +23,11 @@ from penstock.destination.families.queue.options import (
 )
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.model.errors import DestinationError
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
 from penstock.model.table_rows import TableRows
 from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 NOTES = table("notes", Column("id", "int8", key=True), Column("body", "text"), schema="other")
@@ -195,3 +198,59 @@ def test_copied_rows_that_are_too_large_are_put_aside_each(tmp_path: Path) -> No
         stored = Path(check["path"]).read_bytes()
         assert hashlib.sha256(stored).hexdigest() == check["sha256"]
         assert json.loads(stored)["new"]["name"] == letter * 5000
+
+
+def test_headers_of_the_format_count_and_are_not_put_aside(tmp_path: Path) -> None:
+    """As that which names the columns that are unset: a table may have some hundred."""
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "small")
+    events = encoder().events(builder.cut())
+    headers = pa.array(["x" * 5000], pa.large_string())
+    events = events.append_column("header penstock.unset", headers)
+    claims = ClaimCheckOptions(claim_check=str(tmp_path / "claims"))
+    options: tuple[OversizeOption, ...] = ("error", claims)
+    for option in options:
+        with pytest.raises(DestinationError, match="has 5,2"):
+            Oversize("kafka", 5000, option, "raise the limit").checked(events)
+
+
+def test_a_key_that_is_too_large_is_an_error_with_a_claim_check_too(tmp_path: Path) -> None:
+    long = table("long", Column("id", "text", key=True))
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.delete(long, key=["k" * 5000])
+    events = encoder().events(builder.cut())
+    tombstone = events.set_column(
+        events.schema.get_field_index("value"), "value", pa.nulls(1, pa.large_string())
+    )
+    claims = ClaimCheckOptions(claim_check=str(tmp_path / "claims"))
+    for sent in (events, tombstone):
+        with pytest.raises(DestinationError, match=r"table public\.long"):
+            Oversize("kafka", 5000, claims, "raise the limit").checked(sent)
+
+
+def test_tables_of_one_statement_have_positions_that_rise() -> None:
+    """A reader leaves out what stands where something of the lane did: it would have been sent
+    again. So does a sender that goes on amid the lane.
+    """
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.truncate(ITEMS, NOTES, LOOSE)
+    (lane,) = encoder("table", 1).parts([builder.cut()])
+    told = SchemaChange(
+        Position(5000, 2),
+        0,
+        "DROP TABLE",
+        tuple(TableChange(definition(each), None) for each in (ITEMS, NOTES)),
+    )
+    found = [events_of(lane), encoder().schema_change(told)]
+    assert [each.column("op").to_pylist()[-2:] for each in found] == [
+        ["truncate"] * 2,
+        ["schema"] * 2,
+    ]
+    assert [position_texts(each).to_pylist() for each in found] == [
+        ["1/1010+0", "1/1010+1", "1/1010+1+1", "1/1010+1+2"],
+        ["0/1388+2", "0/1388+2+1"],
+    ]

@@ -68,13 +68,17 @@ class CloudEventsFormat(EventFormat):
         for table, messages in self.inner.schema_change(change):
             known = table.after or table.before
             name = "" if known is None else f"{known.schema}.{known.name}"
-            found.append((table, self._single(messages, stamp, name)))
+            # One that only announces a table has no position: what it says tells it apart.
+            said = "" if any(change.position) else f".{hash_texts(messages.value)[0]}"
+            found.append((table, self._single(messages, stamp, name, said)))
         return found
 
-    def _single(self, made: Messages, stamp: Stamp, name: str) -> Messages:
+    def _single(self, made: Messages, stamp: Stamp, name: str, said: str = "") -> Messages:
         count = len(made)
         place = f"{stamp.position.commit_lsn:020}.{stamp.position.ordinal:010}"
-        ids = join(repeat(place, count), ".", _digits(made.part, 2), f".{name}" if name else "")
+        ids = join(
+            repeat(place, count), ".", _digits(made.part, 2), f".{name}{said}" if name else ""
+        )
         time = f',"time":"{commit_time_text(stamp.commit_micros)}"'
         return self._wrapped(made, ids, repeat(place, count), repeat(time, count), name)
 

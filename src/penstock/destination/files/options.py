@@ -20,7 +20,7 @@ _PLACES = ("pipeline", "year", "month", "day", "hour", "time", "first")
 def _template(value: str) -> str:
     try:
         value.format(**dict.fromkeys(_PLACES, "x"))
-    except (KeyError, IndexError, ValueError):
+    except (LookupError, AttributeError, TypeError, ValueError):
         is_known = False
     else:
         is_known = "{first}" in value and "{pipeline}" in value and not value.startswith(("/", "_"))

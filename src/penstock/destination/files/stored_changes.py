@@ -24,7 +24,8 @@ Values = dict[str, Any]
 """Values by column; a column that was not sent is not there."""
 
 _JSON_TYPES = (114, 3802)
-_DECODER = json.JSONDecoder()
+# Values are taken as they are written: an int of Python has some 4300 digits at most.
+_DECODER = json.JSONDecoder(parse_int=str)
 _SPACE = " \t\r\n"
 
 

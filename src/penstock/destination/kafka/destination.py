@@ -111,9 +111,8 @@ class KafkaDestination(QueueDestination, NamesSource):
         found = read_driver(self.options, self._positions)
         if found is not None and found.lanes != lanes_text(self.options.lanes):
             partitions = self._topics.partitions()[self._positions]
-            for lane in range(partitions - lane_partition(0)):
-                # Whatever a run with those lanes left open is given up.
-                TransactionalProducer(self.options, lane_producer(self._positions, lane)).discard()
+            # Whatever a run with those lanes left open is given up.
+            self._take_lanes_over(partitions)
             left = lanes_left(
                 read_lanes(self.options, self._positions, partitions),
                 found.frontier,
@@ -122,6 +121,9 @@ class KafkaDestination(QueueDestination, NamesSource):
             if left is not None:
                 raise left
         self._take_up(found)
+        if found is None or found.lanes != self._record.lanes:
+            # Before anything is sent in them: who comes next, with others, has to know.
+            self._tell(self._record, None)
 
     def come_from(self, source: SourceIdentity) -> None:
         self._source = source.tag
@@ -204,6 +206,8 @@ class KafkaDestination(QueueDestination, NamesSource):
         nothing = DriverRecord(None, None, lanes_text(self.options.lanes))
         driver = self._new_driver()
         try:
+            # Workers that have kept a lane go by what is to mean nothing.
+            self._take_lanes_over(partitions)
             driver.send(
                 Outgoing.single(self._positions, DRIVER, b"driver", nothing.to_json()),
                 *(
@@ -259,6 +263,11 @@ class KafkaDestination(QueueDestination, NamesSource):
 
     def _new_driver(self) -> TransactionalProducer:
         return TransactionalProducer(self.options, f"{self._positions}.driver")
+
+    def _take_lanes_over(self, partitions: int) -> None:
+        """Nobody who has one now sends anything more in it without reading its position again."""
+        for lane in range(partitions - lane_partition(0)):
+            TransactionalProducer(self.options, lane_producer(self._positions, lane)).discard()
 
     def _tell(self, record: DriverRecord, events: pa.RecordBatch | None) -> None:
         """Store what the driver knows, in one transaction with what it sends."""

@@ -45,7 +45,7 @@ def _url(value: str) -> str:
 def _routing_key(value: str) -> str:
     try:
         value.format(**dict.fromkeys(_PLACES, "x"))
-    except (KeyError, IndexError, ValueError):
+    except (LookupError, AttributeError, TypeError, ValueError):
         raise PydanticCustomError(
             "routing_key",
             "Input should be a routing key, in which {places} stand for what they say",

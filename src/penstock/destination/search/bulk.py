@@ -45,13 +45,13 @@ class BulkOutcome:
 
 
 class BulkSender:
-    """Sends lines to one alias or index. A line is an action with its document, if it has one."""
+    """Sends lines to one alias. A line is an action with its document, if it has one."""
 
-    def __init__(self, client: SearchClient, index: str, *, is_alias: bool = True) -> None:
+    def __init__(self, client: SearchClient, alias: str) -> None:
         self._client = client
-        self._path = f"{part(index)}/_bulk"
-        self._index = index
-        self._query = {"filter_path": _SHOWN, **({"require_alias": "true"} if is_alias else {})}
+        self._path = f"{part(alias)}/_bulk"
+        self._alias = alias
+        self._query = {"filter_path": _SHOWN, "require_alias": "true"}
 
     def send(self, lines: pa.Array) -> BulkOutcome:
         """Returns when each has an answer that stays. Raises GenerationClosed, DestinationError
@@ -112,7 +112,7 @@ class BulkSender:
         if answer.status == _TOO_LARGE:
             return self._halved(content, rows, outcome), None
         if answer.status == 404 and reason(answer.body)[0] == "index_not_found_exception":
-            raise GenerationClosed(self._index)
+            raise GenerationClosed(self._alias)
         return rows, failure(self._client.options.url, _DOING, answer.status, answer.body)
 
     def _halved(
@@ -144,7 +144,7 @@ class BulkSender:
                 outcome.status[row] = status
                 continue
             if error.get("type") == "index_not_found_exception":
-                raise GenerationClosed(self._index)
+                raise GenerationClosed(self._alias)
             if status in BUSY or "cluster_block" in error.get("type", ""):
                 again.append(row)
                 continue

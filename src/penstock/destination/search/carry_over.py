@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from penstock.destination.encode.json_values import TEXT
 from penstock.destination.families.target import Target
-from penstock.destination.search.bulk import BulkSender
+from penstock.destination.search.bulk import BulkSender, GenerationClosed
 from penstock.destination.search.client import SearchClient
 from penstock.destination.search.document_lines import index_lines
 from penstock.destination.search.exact_json import write_exactly
+from penstock.destination.search.failures import unavailable
 from penstock.destination.search.generations import Generation
 from penstock.destination.search.names import META, field_name
 from penstock.destination.search.scan import scan
@@ -30,8 +31,10 @@ Field = tuple[str | None, str, str | None]
 def carry_over(
     client: SearchClient, target: Target, old: Generation, new: Generation, fields: Sequence[Field]
 ) -> None:
-    """Nobody writes to either meanwhile. Raises TableRefused where the new index refuses one."""
-    sender = BulkSender(client, new.index, is_alias=False)
+    """Nobody writes to either meanwhile. Raises TableRefused where the new index refuses one, and
+    DestinationUnavailable where another driver has removed it.
+    """
+    sender = BulkSender(client, new.filler)
     for hits in scan(client, old.index):
         texts = [_document(hit["_source"], fields) for hit in hits]
         lines = index_lines(
@@ -40,7 +43,13 @@ def carry_over(
             np.array([hit["_version"] for hit in hits], np.int64),
             "external_gte",
         )
-        outcome = sender.send(lines)
+        try:
+            outcome = sender.send(lines)
+        except GenerationClosed:
+            raise unavailable(
+                f"destination search: {new.index}, into which documents of {old.index} are carried "
+                "over, is gone: another driver has removed it"
+            ) from None
         if refused := outcome.refused():
             raise TableRefused(
                 f"table {target.qualified_name}: the document {hits[refused[0]]['_id']} does not "

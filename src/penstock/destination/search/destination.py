@@ -278,8 +278,9 @@ class SearchDestination(VersionedDestination, CopiedByWorkers, KeepsDeadLetters)
         self._expect_own(name, after)
         body = self._body(change.after, is_copied=False)
         made = self._generations.make(name, after.oid, body, floor=self._position, follows=at.line)
+        self._generations.let_fill(made)
         carry_over(self._client, after, at, made, self._carried(change, after))
-        self._open(made, at, reads=not at.is_shadow)
+        self._open(made, at, reads=not at.is_shadow, is_filled=True)
         if at.name != name:
             self._remove_former(after.oid, at.name)
 
@@ -304,8 +305,15 @@ class SearchDestination(VersionedDestination, CopiedByWorkers, KeepsDeadLetters)
 
     # -- generations -----------------------------------------------------------------------------
 
-    def _open(self, made: Generation, closes: Generation | None, *, reads: bool) -> None:
-        opened = self._generations.open(made, reads=reads, closes=closes)
+    def _open(
+        self,
+        made: Generation,
+        closes: Generation | None,
+        *,
+        reads: bool,
+        is_filled: bool = False,
+    ) -> None:
+        opened = self._generations.open(made, reads=reads, closes=closes, is_filled=is_filled)
         self._at = {**self._at, made.oid: opened}
         self._generations.clean(opened)
 

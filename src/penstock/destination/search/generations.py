@@ -54,6 +54,11 @@ class Generation(Stored):
         return f"{self.index}.write"
 
     @property
+    def filler(self) -> str:
+        """The alias that documents of the one before it are carried over through."""
+        return f"{self.index}.fill"
+
+    @property
     def line(self) -> tuple[str, ...]:
         """What one that follows it in the stream follows."""
         return (*self.follows, self.index)[-_LONGEST_LINE:]
@@ -98,27 +103,39 @@ class Generations:
     def make(self, name: str, oid: int, body: Mapping[str, Any], **about: Any) -> Generation:
         """A new index that nobody reads or writes yet."""
         number = max((each.number for each in self.found(name)), default=0) + 1
-        made = Generation(name, number, oid, self.ledger, is_shadow=True, **about)
-        mappings = {**body["mappings"], "_meta": made.meta()}
-        answer = self.client.call(
-            "PUT", part(made.index), {"settings": body["settings"], "mappings": mappings},
-            doing=f"making the index {made.index}", allowed=(400,),
-        )  # fmt: skip
-        if answer.status == 400:
+        while True:
+            made = Generation(name, number, oid, self.ledger, is_shadow=True, **about)
+            mappings = {**body["mappings"], "_meta": made.meta()}
+            answer = self.client.call(
+                "PUT", part(made.index), {"settings": body["settings"], "mappings": mappings},
+                doing=f"making the index {made.index}", allowed=(400,),
+            )  # fmt: skip
+            if answer.status != 400:
+                return made
             kind = answer.body.get("error", {}).get("type", "")
-            if kind == "resource_already_exists_exception":
-                # Its answer was lost, or somebody took the number just now.
-                return self.make(name, oid, body, **about)
-            raise _refused(f"the index {made.index} could not be made", answer.body)
-        return made
+            if kind != "resource_already_exists_exception":
+                raise _refused(f"the index {made.index} could not be made", answer.body)
+            # Its answer was lost, somebody took the number just now, or has such an index.
+            number += 1
+
+    def let_fill(self, made: Generation) -> None:
+        """Give a generation its filler: once it is gone, nothing comes in, and makes it anew."""
+        self._change_aliases([_add(made.index, made.filler, is_hidden=True)], made.name)
 
     def open(
-        self, made: Generation, *, reads: bool, closes: Generation | None = None
+        self,
+        made: Generation,
+        *,
+        reads: bool,
+        closes: Generation | None = None,
+        is_filled: bool = False,
     ) -> Generation:
         """Let writes go to a generation, and readers too, in one step with the end of the one that
-        was written until now. May be done again.
+        was written until now, and of the filler. May be done again.
         """
         actions: list[dict[str, Any]] = [_add(made.index, made.writers, is_hidden=True)]
+        if is_filled:
+            actions.append(_remove(made.index, made.filler))
         if closes is not None and closes.is_written:
             actions.append(_remove(closes.index, closes.writers))
         if reads:

@@ -177,7 +177,7 @@ def _short_integers(digits: pa.Array) -> pa.Array:
 
 
 def _long_integer(digits: str) -> str:
-    number = int(digits)
+    number = int(Decimal(digits))  # not of the text: that takes some 4300 digits
     length = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return base64.b64encode(number.to_bytes(length, "big", signed=True)).decode()
 

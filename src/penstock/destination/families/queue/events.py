@@ -81,7 +81,7 @@ class Encoder:
         """All changes in position order."""
         blocks = [self._changed(table) for table in changes.tables]
         for event in changes.truncates:
-            found = self.format.truncate(event)
+            found = _numbered(self.format.truncate(event))
             blocks += [
                 self._block(messages, table.schema, table.name, table.fingerprint, event.stamp)
                 for messages, table in zip(found, event.tables, strict=True)
@@ -103,7 +103,9 @@ class Encoder:
         """In one lane, whatever their tables: of two changes, a reader sees the first one first."""
         stamp = Stamp(change.position, 0, 0, change.commit_micros, None)
         blocks = []
-        for table, messages in self.format.schema_change(change):
+        told = self.format.schema_change(change)
+        found = _numbered([messages for _, messages in told])
+        for (table, _), messages in zip(told, found, strict=True):
             known = table.after or table.before
             assert known is not None  # noqa: S101 (one of both is there)
             block = self._block(messages, "", "", "", stamp)
@@ -189,6 +191,16 @@ class _Block(NamedTuple):
     lane: str
     commit_lsn: Ints
     ordinal: Ints
+
+
+def _numbered(messages: Sequence[Messages]) -> Iterator[Messages]:
+    """Those of tables of one statement, as the messages of one change: what stands at a position,
+    and at a part of it, stands there alone.
+    """
+    first = 0
+    for some in messages:
+        yield replace(some, part=some.part + first)
+        first += len(some)
 
 
 def events_of(part: LanePart) -> pa.RecordBatch:

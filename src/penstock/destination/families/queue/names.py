@@ -49,7 +49,7 @@ class NameRule:
     def _pattern(self, value: str, places: Sequence[str]) -> str:
         try:
             value.format(**dict.fromkeys(("pipeline", *places), "x"))
-        except (KeyError, IndexError, ValueError):
+        except (LookupError, AttributeError, TypeError, ValueError):
             allowed = "{pipeline} stands for the pipeline's name; it is of no single table"
             if places:
                 allowed = "{pipeline}, {schema} and {table} stand for what they say"

@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.opened import open_storage
+from penstock.decode.row_values import Ints
 from penstock.destination.encode.json_values import TEXT
 from penstock.destination.families.queue.options import OversizeOption
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.model.lsn import Position, format_lsn
 from penstock.objects.bucket import Owner
 
-# What headers and the wire format add to key and value.
+# What our own headers and the wire format add to key, value and the format's headers.
 _ROOM = 1024
 _CLAIMS = Owner(
     "claim checks in",
@@ -39,18 +40,22 @@ class Oversize:
     remedy: str
 
     def checked(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        """The events, each small enough. Raises DestinationError where one is not."""
-        size = pc.add(
-            pc.fill_null(pc.binary_length(events.column("value")), 0),
-            pc.fill_null(pc.binary_length(events.column("key")), 0),
-        )
-        rows = np.flatnonzero(np.asarray(size) > self.limit - _ROOM)
+        """The events, each small enough. Raises DestinationError where one is not, and where it
+        would not be without its value, which alone can be put aside.
+        """
+        texts = [column for column in events.columns if column.type == TEXT]
+        size = np.sum([_lengths(column) for column in texts], axis=0)
+        most = self.limit - _ROOM
+        rows = np.flatnonzero(size > most)
         if not len(rows):
             return events
-        if self.option == "error":
-            raise self._error(events, int(rows[0]), int(np.asarray(size)[rows[0]]))
-        # Consumers read it.
+        rest = size - _lengths(events.column("value"))
+        lasting = rows if self.option == "error" else np.flatnonzero(rest > most)
+        if len(lasting):
+            raise self._error(events, int(lasting[0]), int(size[lasting[0]]))
+        assert self.option != "error"  # noqa: S101 (then all of them are lasting)
         option = self.option
+        # Consumers read it.
         storage = open_storage(
             option.claim_check, option.revealed_options, private=False, owner=_CLAIMS
         )
@@ -88,6 +93,10 @@ class Oversize:
             remedy=f"{self.remedy}, or let such events be put aside with "
             "`destination.oversize: {claim_check: PLACE}`, a folder or a bucket",
         )
+
+
+def _lengths(column: pa.Array) -> Ints:
+    return np.asarray(pc.fill_null(pc.binary_length(column), 0))
 
 
 def _place(events: pa.RecordBatch, row: int) -> str:
