@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from penstock.config.transform_config import TransformConfig
 from penstock.destination.discard import DiscardDestination, DiscardOptions
+from penstock.model.errors import StoreUnavailable
 from penstock.model.table_state import Errored
 from penstock.pipeline.copy.copy_admission import CopyAdmission
 from penstock.pipeline.copy.copy_state import CopyState
@@ -65,3 +68,35 @@ def test_a_copy_begins_when_no_chunk_of_the_one_before_is_under_way() -> None:
     state.queue.done(unit)
     admission.admit()
     assert (snapshots.taken, state.queue.take()) == (2, unit)
+
+
+@pytest.mark.parametrize("step", ["start_copies", "copy_snapshots"])
+def test_a_snapshot_that_no_copy_was_noted_for_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It would keep the source from cleaning up for as long as the driver lives."""
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=False, copies=True)
+    tables.enrol([TABLE], 0)
+    tables.take_part()
+    store.begin_claims("we")
+    positions = Positions()
+    state = CopyState(store, tables, positions, SETTINGS)
+    source = Copies((Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),))
+    target = CopyTarget(DiscardDestination(DiscardOptions(), "items"))
+    work = CopyWork(source, target, Finished(), CopiesEnd())
+    admission = CopyAdmission(state, store, tables, positions, work, SETTINGS)
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("as the test wants it", remedy="none")
+
+    if step == "copy_snapshots":
+        admission.admit()
+        state.readings.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, step, away)
+        with pytest.raises(StoreUnavailable):
+            admission.admit() if step == "start_copies" else admission.adopt()
+    assert source.snapshots.released == {source.snapshots.taken}
+    assert state.readings == {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from penstock.model.errors import TableRefused, refused_alone
 from penstock.model.lsn import Frontier
@@ -12,7 +13,7 @@ from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.copy.copy_work import CopyWork
 from penstock.pipeline.tables.registry import TableRegistry
-from penstock.source.contract import LeafFile
+from penstock.source.contract import LeafFile, Snapshot
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import CopyProgress, Store
 from penstock.transform.transform_check import refused_later
@@ -61,25 +62,30 @@ class CopyAdmission:
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
         before, files = self._source.define(mine), self._source.leaf_files(mine)
-        number, snapshot = self._source.snapshots.take()
-        try:
+        with self._new_snapshot() as (number, snapshot):
             if self._schema is not None:
                 self._schema.before(snapshot, list(before.values()))
             plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
-        except BaseException:
-            # Another try takes another one.
-            self._source.snapshots.release(number)
-            raise
-        plans = self._with_leaves_of(files, plans)
-        if self._target.merges:
-            self._positions.free([oid for oid in mine if oid not in plans])
-            at = Frontier.before(snapshot.lsn)
-            self._positions.place(dict.fromkeys(plans, at))
-        self._store.start_copies(plans, snapshot.lsn)
-        self._store.update_table_states({oid: DataSync() for oid in plans})
-        self._state.readings[number] = Reading(number, snapshot, set(plans))
+            plans = self._with_leaves_of(files, plans)
+            if self._target.merges:
+                self._positions.free([oid for oid in mine if oid not in plans])
+                at = Frontier.before(snapshot.lsn)
+                self._positions.place(dict.fromkeys(plans, at))
+            self._store.start_copies(plans, snapshot.lsn)
+            self._store.update_table_states({oid: DataSync() for oid in plans})
+            self._state.readings[number] = Reading(number, snapshot, set(plans))
         for plan in plans.values():
             self._state.queue.add(plan.chunks)
+
+    @contextmanager
+    def _new_snapshot(self) -> Iterator[tuple[int, Snapshot]]:
+        """Let go where the block fails: another try takes another one."""
+        number, snapshot = self._source.snapshots.take()
+        try:
+            yield number, snapshot
+        except BaseException:
+            self._source.snapshots.release(number)
+            raise
 
     def _renewed(
         self, oids: Sequence[int], before: Mapping[int, TableDefinition], lsn: int
@@ -220,9 +226,9 @@ class CopyAdmission:
             self._state.start_again(keyless, "its snapshot is gone, and it has no key")
         keyed = [oid for oid in lost if oid not in keyless]
         if keyed:
-            number, snapshot = self._source.snapshots.take()
-            self._store.copy_snapshots(keyed, snapshot.lsn)
-            self._state.readings[number] = Reading(number, snapshot)
+            with self._new_snapshot() as (number, snapshot):
+                self._store.copy_snapshots(keyed, snapshot.lsn)
+                self._state.readings[number] = Reading(number, snapshot)
             self._take_in(keyed, self._state.readings[number])
 
     def _take_in(self, oids: Collection[int], reading: Reading) -> None:
