@@ -1,4 +1,4 @@
-"""`penstock snapshot` that was stopped, and goes on with other rules."""
+"""`penstock snapshot` that was stopped, and goes on with other rules, or into another table."""
 
 from __future__ import annotations
 
@@ -32,6 +32,39 @@ def test_rows_that_came_under_others_come_again(
     caplog: pytest.LogCaptureFixture,
     now: dict[str, Any],
 ) -> None:
+    run = _stopped_halfway(pipeline, threads, target_url)
+    if columns := now.get("transform"):
+        rule = {"table": "people", "columns": columns, "keep": ["id"]}
+        now = {"transform": {"key": KEY, "rules": [rule]}}
+    pipeline.also(**now)
+    report = run(lambda: False)
+    assert report is not None
+    assert dict(report.rows) == {"public.people": 3000}
+    assert ("all tables are copied anew" in caplog.text) == bool(now)
+    with psycopg.connect(target_url) as conn:
+        found = "SELECT count(*) FROM people p WHERE p::text LIKE '%xxx%'"
+        assert conn.execute(found).fetchone() == (0 if now else 3000,)
+        assert conn.execute("SELECT count(*) FROM people").fetchone() == (3000,)
+
+
+def test_rows_that_went_with_their_table_come_again(
+    pipeline: PipelineUnderTest, threads: Threads, target_url: str
+) -> None:
+    """As where somebody wants to begin anew, or gives another database."""
+    run = _stopped_halfway(pipeline, threads, target_url)
+    with psycopg.connect(target_url) as conn:
+        conn.execute("DROP TABLE people")
+    report = run(lambda: False)
+    assert report is not None
+    assert dict(report.rows) == {"public.people": 3000}
+    with psycopg.connect(target_url) as conn:
+        assert conn.execute("SELECT count(*) FROM people").fetchone() == (3000,)
+
+
+def _stopped_halfway(
+    pipeline: PipelineUnderTest, threads: Threads, target_url: str
+) -> Callable[[Callable[[], bool]], CopyReport | None]:
+    """What goes on with a snapshot of which some chunks are copied."""
     pipeline.execute(
         "CREATE TABLE people (id int PRIMARY KEY, email text)",
         "INSERT INTO people SELECT n, repeat('x', 200) || n FROM generate_series(1, 3000) n",
@@ -51,15 +84,4 @@ def test_rows_that_came_under_others_come_again(
 
     assert run(lambda: bool(begun)) is None
     assert 0 < begun[-1].chunks_done < begun[-1].chunks
-    if columns := now.get("transform"):
-        rule = {"table": "people", "columns": columns, "keep": ["id"]}
-        now = {"transform": {"key": KEY, "rules": [rule]}}
-    pipeline.also(**now)
-    report = run(lambda: False)
-    assert report is not None
-    assert dict(report.rows) == {"public.people": 3000}
-    assert ("all tables are copied anew" in caplog.text) == bool(now)
-    with psycopg.connect(target_url) as conn:
-        found = "SELECT count(*) FROM people p WHERE p::text LIKE '%xxx%'"
-        assert conn.execute(found).fetchone() == (0 if now else 3000,)
-        assert conn.execute("SELECT count(*) FROM people").fetchone() == (3000,)
+    return run

@@ -209,6 +209,11 @@ class CopyAdmission:
         if not lost:
             return
         lost = sorted(self._store.claim_copies(self._worker, lost))
+        asked = copies if self._one_snapshot else lost
+        if gone := [oid for oid in asked if self._is_gone(copies.get(oid))]:
+            again = self._idle(copies) if self._one_snapshot else gone
+            self._start_again(again, "the destination does not know what was copied to it")
+            lost = [oid for oid in lost if oid not in again]
         for reading in [r for r in self._state.readings.values() if not r.is_gone]:
             lsn = reading.snapshot.lsn
             here = [oid for oid in lost if oid in copies and copies[oid].last_lsn == lsn]
@@ -216,8 +221,9 @@ class CopyAdmission:
             lost = [oid for oid in lost if oid not in here]
         if lost and self._one_snapshot:
             self._state.queue.drop(copies)
-            every = [oid for oid in copies if not self._state.is_busy(oid)]
-            self._state.start_again(every, "the snapshot is gone, and all tables share one")
+            self._state.start_again(
+                self._idle(copies), "the snapshot is gone, and all tables share one"
+            )
             return
         schemas = self._store.get_table_schemas()
         keyless = [oid for oid in lost if oid not in copies or not schemas[oid].merge_key]
@@ -230,6 +236,13 @@ class CopyAdmission:
                 self._store.copy_snapshots(keyed, snapshot.lsn)
                 self._state.readings[number] = Reading(number, snapshot)
             self._take_in(keyed, self._state.readings[number])
+
+    def _is_gone(self, copy: CopyProgress | None) -> bool:
+        """Whether the destination has lost what the store knows to be copied."""
+        return copy is not None and bool(copy.done) and not self._target.knows_copy(copy.table)
+
+    def _idle(self, tables: Collection[int]) -> list[int]:
+        return [oid for oid in tables if not self._state.is_busy(oid)]
 
     def _take_in(self, oids: Collection[int], reading: Reading) -> None:
         copies = self._store.get_copies()
