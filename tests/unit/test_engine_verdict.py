@@ -39,7 +39,8 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Any:
     names = {TableName(each.schema, each.name): None for each in (ITEMS, NOTES)}
     monkeypatch.setattr(engine_sums, "find_relations", lambda *_: names)
     monkeypatch.setattr(engine_sums, "_source_sum", lambda *_: SUM)
-    return SimpleNamespace(leader=None, guard=lambda _: nullcontext())
+    monkeypatch.setattr(engine_sums, "rewritten_since", lambda *_: set())
+    return SimpleNamespace(asked=nullcontext, guard=lambda _: nullcontext())
 
 
 def compared(error: Exception, source: Any) -> dict[str, Any]:
@@ -59,3 +60,16 @@ def test_a_table_that_the_engine_refuses_keeps_no_other_one_from_being_compared(
 def test_an_engine_that_is_away_is_no_verdict(source: Any) -> None:
     with pytest.raises(DestinationUnavailable):
         compared(DestinationUnavailable("away", remedy="wait"), source)
+
+
+def test_a_table_that_the_source_emptied_meanwhile_is_not_compared(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its snapshot shows no rows of it any more: all would be missing at the source, or none at
+    all where the destination has lost them.
+    """
+    name = TableName(NOTES.schema, NOTES.name)
+    monkeypatch.setattr(engine_sums, "rewritten_since", lambda *_: {name})
+    found = compared(DestinationError("no column name", remedy="see"), source)
+    assert "truncated or rewritten" in found["public.notes"].not_compared
+    assert found["public.items"].not_compared == "no column name"

@@ -23,6 +23,7 @@ from penstock.model.table_name import TableName
 from penstock.model.watermarks import Watermarks
 from penstock.verify.checksums import ComparedRelation, find_relations
 from penstock.verify.report import TableComparison
+from penstock.verify.rewritten import rewritten_since, without_rewritten
 from penstock.verify.snapshot import ComparedSnapshot
 from penstock.verify.target_point import Drive, too_slow, went_past
 
@@ -81,8 +82,8 @@ class EngineVerdict:
     ) -> list[TableComparison]:
         """Tables that stand at the position. Called inside of the engine's ``pinned``."""
         names = [TableName(table.schema, table.name) for table in tables]
-        with source.guard("looking for tables"):
-            relations = find_relations(source.leader, names)
+        with source.guard("looking for tables"), source.asked() as conn:
+            relations = find_relations(conn, names)
         found = []
         for table, name in zip(tables, names, strict=True):
             result = TableComparison(str(name), str(name))
@@ -102,7 +103,8 @@ class EngineVerdict:
             with source.guard(f"adding up {name}"):
                 here = _source_sum(source, relations[name], Target.of(table), self._engine)
             found.append(_compared(result, here, there))
-        return found
+        # Last: what was rewritten after this look was added up before.
+        return without_rewritten(found, set(map(str, rewritten_since(source, names))))
 
 
 def not_at(
@@ -134,12 +136,12 @@ def _source_sum(
         for name, plain in zip(target.columns, target.types, strict=True)
     ]
     row = sql.SQL(" || ").join(digests) if digests else sql.SQL("''")
-    found = source.leader.execute(
-        sql.SQL(
-            "SELECT count(*), coalesce(sum(('x' || left(md5({}), 15))::bit(60)::bigint), 0)::text"
-            " FROM {}"
-        ).format(row, relation.from_clause)
-    ).fetchone()
+    query = sql.SQL(
+        "SELECT count(*), coalesce(sum(('x' || left(md5({}), 15))::bit(60)::bigint), 0)::text"
+        " FROM {}"
+    ).format(row, relation.from_clause)
+    with source.asked() as conn:
+        found = conn.execute(query).fetchone()
     assert found is not None  # noqa: S101 (an aggregate without GROUP BY has one row)
     return TableSum(int(found[0]), int(found[1]))
 
