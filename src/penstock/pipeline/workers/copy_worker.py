@@ -30,6 +30,7 @@ from penstock.model.errors import (
     ConfigError,
     Fenced,
     PenstockError,
+    RowsRefused,
     StoreUnavailable,
 )
 from penstock.model.quantity_text import bytes_text
@@ -170,6 +171,10 @@ class CopyWorker:
             task = ChunkTask(self._tickets.ticket_opener(job.snapshot), tables, self._steps)
             return task.run(job.chunks, written), written
         except LASTING as error:
+            return error_to_text(error).encode(), written
+        except RowsRefused as error:
+            if error.is_of_rights:
+                raise  # the driver's role may have them
             return error_to_text(error).encode(), written
 
     def _expect(self, job: UnitJob) -> None:

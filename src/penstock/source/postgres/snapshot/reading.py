@@ -72,6 +72,7 @@ def reading(
             remedy="The message says what it refused: a right that the role lacks, or a `where` of "
             "the pipeline file that does not fit this table.",
             sqlstate=code,
+            table=table.oid,
         ) from error
 
 
