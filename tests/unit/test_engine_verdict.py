@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ import pytest
 
 from penstock.destination.protocols import TableSum, Verifiable
 from penstock.model.errors import DestinationError, DestinationUnavailable
+from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.model.watermarks import Watermarks
 from penstock.testing.contract.deliveries import ITEMS, NOTES, definition
 from penstock.verify import engine_sums
 from penstock.verify.engine_sums import EngineVerdict
@@ -32,6 +35,27 @@ class Engine(Verifiable):
         if table.oid == ITEMS.oid:
             raise self.error
         return SUM
+
+
+class Going(Engine):
+    """Goes on while it is pinned, as one whose barrier nobody could renew."""
+
+    def __init__(self, *positions: int) -> None:
+        super().__init__(DestinationError("not asked"))
+        self._positions = [*positions]
+
+    def committed(self) -> Watermarks:
+        return Watermarks(Frontier(0, self._positions.pop(0)))
+
+
+def test_an_engine_that_went_on_while_it_was_pinned_is_no_verdict() -> None:
+    for positions, is_there in (((50, 50), True), ((50, 60), False)):
+        engine: Any = Going(*positions)
+        verdict = EngineVerdict(engine, 50)
+        verdict.reach(lambda: False, time.monotonic() + 60)
+        refused = pytest.raises(DestinationError, match="went past")
+        with nullcontext() if is_there else refused, verdict.pinned() as at:
+            assert at.frontier.end_lsn == 50
 
 
 @pytest.fixture

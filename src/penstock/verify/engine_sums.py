@@ -7,8 +7,8 @@ own md5 is what it adds to the table's sum. Neither order nor place of rows matt
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from psycopg import sql
@@ -53,9 +53,9 @@ class EngineVerdict:
         self._engine: Verifiable = destination
         self._lsn = lsn
 
-    def reach(self, drive: Drive, deadline: float) -> tuple[Watermarks, bool]:
-        """Wait until the destination holds what was committed before the position: what it says of
-        itself, and whether it had to be driven. ``deadline`` is one of time.monotonic().
+    def reach(self, drive: Drive, deadline: float) -> bool:
+        """Wait until the destination holds what was committed before the position; whether it had
+        to be driven. ``deadline`` is one of time.monotonic().
         """
         drove = False
         while (at := self._committed()) is None or at.frontier.end_lsn < self._lsn:
@@ -65,11 +65,18 @@ class EngineVerdict:
             time.sleep(_TURN_SECONDS)
         if at.frontier.end_lsn != self._lsn:
             raise went_past(self._lsn, at.frontier.end_lsn)
-        return at, drove
+        return drove
 
-    def pinned(self) -> AbstractContextManager[None]:
-        """What is compared inside is what the destination holds now."""
-        return self._engine.pinned()
+    @contextmanager
+    def pinned(self) -> Iterator[Watermarks]:
+        """What is compared inside is what the destination holds now; what it then says of itself.
+        Adding up may take long, and who could not renew the barrier holds the pipeline no more.
+        """
+        with self._engine.pinned():
+            at = self._destination.committed()
+            if at is None or at.frontier.end_lsn != self._lsn:
+                raise went_past(self._lsn, 0 if at is None else at.frontier.end_lsn)
+            yield at
 
     def _committed(self) -> Watermarks | None:
         try:

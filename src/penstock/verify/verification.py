@@ -106,8 +106,8 @@ def verify(
             else:
                 stack.callback(destination.close)
                 engine = EngineVerdict(destination, source.lsn)
-                at, drove = engine.reach(driver, deadline)
-                stack.enter_context(engine.pinned())
+                drove = engine.reach(driver, deadline)
+                at = stack.enter_context(engine.pinned())
         if engine is not None:
             return _by_engine(config, engine, source, subscription, at, drove=drove)
         definitions = _definitions(config, source, subscription)
