@@ -145,7 +145,8 @@ class TestDrivers:
         lease = make_store().lease_job("a")
         assert lease is not None
         assert offering.take_jobs_back("driver", [FIRST, SECOND]) == {SECOND}
-        assert offering.take_jobs_back("driver", [FIRST, SECOND]) == set()
+        # The answer may have been lost.
+        assert offering.take_jobs_back("driver", [FIRST, SECOND]) == {SECOND}
         assert make_store().lease_job("b") is None
         assert make_store().finish_job("a", lease, "done")
         assert offering.take_jobs_back("driver", [FIRST]) == set()

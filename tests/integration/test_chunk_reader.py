@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
+from penstock.config.models import PipelineConfig
 from penstock.model.errors import (
     PenstockError,
     RowsRefused,
@@ -24,9 +26,11 @@ from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
 from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.relations import read_relations
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.snapshot.source_session import APPLICATION, close_idle_sessions
 from tests.application_session import connect
 
@@ -313,6 +317,41 @@ def test_hidden_rows_are_an_error(conn: Connection, database: str, copy_of: Copi
         copy.holder.close()
         close_idle_sessions()
         conn.execute("DROP OWNED BY careful_reader; DROP ROLE careful_reader")
+
+
+@pytest.mark.every_postgres
+def test_a_snapshot_that_another_session_has_given_that_name_is_not_read(
+    conn: Connection, copy_of: Copies
+) -> None:
+    """After a restart of the server names come again: it would be of another point."""
+    conn.execute("CREATE TABLE t (id int); INSERT INTO t VALUES (1), (2)")
+    copy = copy_of("t")
+    config = PipelineConfig.model_validate(
+        {
+            "name": "items",
+            "source": {"url": copy.url.reveal()},
+            "change_log": {"path": "nowhere"},
+            "destination": {"type": "discard"},
+        }
+    )
+    source = PostgresCopySource(config, Path("nowhere"), lambda: None)
+    row = conn.execute(
+        "SELECT pid, extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = %s",
+        [copy.holder.info.backend_pid],
+    ).fetchone()
+    assert row is not None
+    chunk = copy.reader()._range
+
+    def rows(pid: int, start: str) -> list[bytes]:
+        held = HeldSnapshot(copy.snapshot_name, 0x50, pid, start, "here", 1)
+        reader = source.opener(held)(copy.source.table, chunk, None)
+        assert isinstance(reader, SourceChunkReader)
+        return list(reader.raw(binary=False))
+
+    assert rows(*row) == [b"1\n2\n"]
+    for other in ((row[0], "1.5"), (conn.info.backend_pid, row[1])):
+        with pytest.raises(SnapshotGone, match="is another"):
+            rows(*other)
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -321,6 +321,26 @@ def test_of_very_many_differences_a_part_is_looked_at(
     assert [difference.kind for difference in found.differences] == ["different"] * 5
 
 
+def test_values_are_compared_as_their_types_write_them(empty_databases: TwoDatabases) -> None:
+    """A cast to text may be somebody's own, and leave out in what two values differ."""
+    two = empty_databases
+    for url in (two.source, two.target):
+        with psycopg.connect(url, autocommit=True) as conn:
+            for statement in (
+                "CREATE TYPE mood AS ENUM ('sad', 'glad')",
+                "CREATE FUNCTION hidden(mood) RETURNS text LANGUAGE sql RETURN 'a mood'::text",
+                "CREATE CAST (mood AS text) WITH FUNCTION hidden(mood)",
+                "CREATE TABLE moods (id int PRIMARY KEY, m mood, code bpchar)",
+                "INSERT INTO moods VALUES (1, 'sad', 'a '), (2, NULL, NULL)",
+            ):
+                conn.execute(statement.encode())
+    moods = pair("moods", ("id", "m", "code"), ("id",))
+    assert two.compare(moods)["moods"].equal
+    two.at_target("UPDATE moods SET m = 'glad', code = 'a' WHERE id = 1")
+    (difference,) = two.compare(moods)["moods"].differences
+    assert difference == RowDifference("different", "id=1", ("m", "code"))
+
+
 def test_progress_is_told(two: TwoDatabases) -> None:
     told: list[tuple[int, int]] = []
 

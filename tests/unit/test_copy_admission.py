@@ -146,3 +146,35 @@ def test_a_snapshot_whose_copies_could_not_be_noted_is_released(
     assert source.snapshots.released | unused == {1}
     admission.admit()
     assert state.readings[2].tables == {7}
+
+
+@pytest.mark.parametrize("step", ["start_copies", "copy_snapshots"])
+def test_a_snapshot_that_no_copy_was_noted_for_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It would keep the source from cleaning up for as long as the driver lives."""
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=False, copies=True)
+    tables.enrol([TABLE], 0)
+    tables.take_part()
+    store.begin_claims("we")
+    positions = Positions()
+    state = CopyState(store, tables, positions, SETTINGS)
+    source = Copies((Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),))
+    target = CopyTarget(DiscardDestination(DiscardOptions(), "items"))
+    work = CopyWork(source, target, Finished(), CopiesEnd())
+    admission = CopyAdmission(state, store, tables, positions, work, SETTINGS)
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("as the test wants it", remedy="none")
+
+    if step == "copy_snapshots":
+        admission.admit()
+        state.readings.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, step, away)
+        with pytest.raises(StoreUnavailable):
+            admission.admit() if step == "start_copies" else admission.adopt()
+    assert source.snapshots.released == {source.snapshots.taken}
+    assert state.readings == {}

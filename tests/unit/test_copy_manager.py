@@ -20,6 +20,7 @@ from penstock.model.errors import (
     BatchAgain,
     DestinationUnavailable,
     PenstockError,
+    RowsRefused,
     SnapshotGone,
     StoreUnavailable,
     TableChanged,
@@ -27,7 +28,7 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
-from penstock.model.table_state import DataSync, Errored
+from penstock.model.table_state import DataSync, Errored, TableState
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_retries import CopyRetries
@@ -280,6 +281,28 @@ def test_of_a_unit_with_a_refused_table_the_others_are_copied_though_the_store_w
 
 def _away(*_: object) -> None:
     raise StoreUnavailable("away")
+
+
+def test_a_table_whose_rows_the_source_does_not_give_is_set_aside() -> None:
+    """As where a right was taken away since the copy was planned, or a condition does not suit all
+    rows: the others go on.
+    """
+    chunks = (Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),)
+
+    def copy_unit(*_: object) -> None:
+        raise RowsRefused("division by zero", remedy="See.", sqlstate="22012", table=7)
+
+    with _copying(copy_unit, Writes(), Copies(chunks)) as (manager, context, _):
+
+        def state() -> TableState | None:
+            manager.check()
+            found = context.store.get_table_states()[7]
+            return found if isinstance(found, Errored) else None
+
+        found = wait_until(state, "the table is set aside")
+        assert isinstance(found, Errored)
+        assert found.reason == "division by zero"
+        assert found.solution == "See; then run `penstock tables retry` for public.items"
 
 
 def _copied(

@@ -161,6 +161,37 @@ def test_the_only_table_may_be_refused(
     assert [error.table for error in finishing.refused] == [7]
 
 
+def test_rows_of_parked_keys_are_read_some_at_a_time(
+    finishing: Finishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those with large values, and may be all rows of the table."""
+    keys = [(str(number),) for number in range(2500)]
+    read: list[tuple[str, ...]] = []
+    settled: list[tuple[str, ...]] = []
+
+    @contextmanager
+    def snapshot() -> Iterator[tuple[int, ReadKeys]]:
+        yield 300, read_keys
+
+    def read_keys(table: TableDefinition, asked: Sequence[tuple[str, ...]]) -> TableRows:
+        assert settled == read
+        assert len(asked) <= 1000
+        read.extend(asked)
+        schema = TableSchema(table.oid, table.schema, table.name, "d", ())
+        return TableRows(schema, (), 0, Frontier(299, 300))
+
+    def settle(_rows: TableRows, found: Sequence[tuple[str, ...]]) -> None:
+        settled.extend(found)
+
+    monkeypatch.setattr(finishing._finish, "_source", SimpleNamespace(snapshot_of_now=snapshot))
+    monkeypatch.setattr(Replay, "bring_near", lambda *_: None)
+    monkeypatch.setattr(Replay, "bring_to", lambda *_: None)
+    monkeypatch.setattr(finishing.destination, "settle_parked", settle)
+    monkeypatch.setattr(finishing.destination, "parked_keys", lambda _table: keys)
+    assert finishing.finish() == "sync_done"
+    assert settled == keys
+
+
 def test_a_table_is_complete_behind_its_last_snapshot_and_with_nothing_parked(
     finishing: Finishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

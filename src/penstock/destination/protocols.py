@@ -111,6 +111,12 @@ class HoldsTables(ABC):
     def has_foreign_rows(self, table: TableDefinition) -> bool:
         """Whether a table holds rows that the pipeline did not bring."""
 
+    def knows_copy(self, table: int) -> bool:
+        """Whether it remembers chunks of a table (by oid) of which some were written: not where the
+        table, or all of the database, is another one than then.
+        """
+        return True
+
     @abstractmethod
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         """Let a table become what the source has, apart from the stream and whatever it is now: it

@@ -91,13 +91,20 @@ class TableRewritten(SourceError):
 
 
 class RowsRefused(SourceError):
-    """The source did not give rows of a table, with this ``sqlstate``: what it said may show values
-    of them.
+    """The source did not give rows of a table (by oid), with this ``sqlstate``: what it said may
+    show values of them.
     """
 
-    def __init__(self, message: str, *, remedy: str = "", sqlstate: str = "") -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", sqlstate: str = "", table: int = 0
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.sqlstate = sqlstate
+        self.table = table
+
+    @property
+    def is_of_rights(self) -> bool:
+        return self.sqlstate == "42501"
 
 
 class SlotError(SourceError):

@@ -92,7 +92,9 @@ class JobStore(ABC):
             return self._read_results(driver)
 
     def take_jobs_back(self, driver: str, jobs: Collection[str]) -> set[str]:
-        """Withdraw jobs that no worker is at, and that none has done; which those are."""
+        """Withdraw jobs that no worker is at, and that none has done; which are no longer there.
+        Asking again gives the same: who lost the connection does not know whether it was heard.
+        """
         with self._lock:
             return self._withdraw(driver, jobs) if jobs else set()
 

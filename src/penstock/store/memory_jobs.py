@@ -81,7 +81,7 @@ class MemoryJobs(JobStore):
             free = {n for n in jobs if n in kept and kept[n].driver == driver and kept[n].is_free}
             for name in free:
                 del kept[name]
-            return free
+            return set(jobs) - kept.keys()
 
     def _remove_jobs(self, jobs: Collection[str]) -> None:
         with _TURN:

@@ -38,7 +38,9 @@ _WITHDRAW = """
 DELETE FROM penstock.copy_job
  WHERE pipeline = %s AND driver = %s AND id = ANY (%s::uuid[]) AND result IS NULL
    AND (leased_until IS NULL OR leased_until < now())
-RETURNING id::text
+"""
+_LEFT_OF = """
+SELECT id::text FROM penstock.copy_job WHERE pipeline = %s AND id = ANY (%s::uuid[])
 """
 _TAKE_LEFT = """
 DELETE FROM penstock.copy_job WHERE pipeline = %s AND driver <> %s RETURNING content, result
@@ -120,8 +122,9 @@ class PostgresJobs(JobStore):
 
     def _withdraw(self, driver: str, jobs: Collection[str]) -> set[str]:
         with self._transaction("taking units back from workers") as conn:
-            rows = conn.execute(_WITHDRAW, [self.pipeline, driver, list(jobs)]).fetchall()
-        return {job for (job,) in rows}
+            conn.execute(_WITHDRAW, [self.pipeline, driver, list(jobs)])
+            left = conn.execute(_LEFT_OF, [self.pipeline, list(jobs)]).fetchall()
+        return set(jobs) - {job for (job,) in left}
 
     def _remove_jobs(self, jobs: Collection[str]) -> None:
         with self._transaction("forgetting what workers have done") as conn:

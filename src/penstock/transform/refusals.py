@@ -78,4 +78,5 @@ def source_unquoted(table: str) -> Iterator[None]:
             remedy="Look into the source's own log. It is a right that the role lacks (42501), or "
             "a `where` of the pipeline file that does not fit this table.",
             sqlstate=error.sqlstate,
+            table=error.table,
         ) from None

@@ -89,15 +89,27 @@ def chunk_digits(*relations: ComparedRelation) -> int:
     return digits
 
 
+def text_of(column: str) -> sql.Composed:
+    """A value as its type writes it; null stays null. A cast may be somebody's own, and leave out
+    in what two values differ; that of char(n) leaves out blanks. A composite of nulls alone IS
+    NULL, and is a value.
+    """
+    return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN concat({0}) END").format(
+        sql.Identifier(column)
+    )
+
+
 def texts(columns: Iterable[str]) -> sql.Composed:
-    """The values as an array of texts; null stays null."""
-    casts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in columns)
-    return sql.SQL("ARRAY[{}]::text[]").format(casts)
+    """The values as an array of texts."""
+    return sql.SQL("ARRAY[{}]::text[]").format(sql.SQL(", ").join(map(text_of, columns)))
 
 
 def digest(columns: Sequence[str]) -> sql.Composed:
-    """The md5 of a row, whatever the database's encoding. The text of an array is unambiguous."""
-    return sql.SQL("md5(convert_to({}::text, 'UTF8'))").format(texts(columns))
+    """The md5 of a row, whatever the database's encoding. The text of a record is unambiguous, and
+    has each value as its type writes it.
+    """
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    return sql.SQL("md5(convert_to(ROW({})::text, 'UTF8'))").format(names)
 
 
 def chunk_of(digits: int) -> sql.Composed:

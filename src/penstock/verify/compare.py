@@ -95,8 +95,8 @@ class _Side:
     ) -> None:
         self.name = name
         self.guard = snapshot.guard
-        with self.guard("looking for the tables to compare"):
-            self.relations = find_relations(snapshot.leader, tables)
+        with self.guard("looking for the tables to compare"), snapshot.asked() as conn:
+            self.relations = find_relations(conn, tables)
         self.sessions = SnapshotSessions(snapshot, parallel)
 
 
@@ -171,7 +171,11 @@ def _finish(scan: _TableScan, shown: int) -> TableComparison:
             try:
                 for piece in half.pieces:
                     piece.result()
-            except (errors.UndefinedColumn, errors.InsufficientPrivilege) as error:
+            except (
+                errors.UndefinedColumn,
+                errors.UndefinedTable,  # dropped meanwhile
+                errors.InsufficientPrivilege,
+            ) as error:
                 said = error.diag.message_primary
                 return _not_compared(pair, f"the {half.side.name} refused: {said}")
     result = TableComparison(
@@ -217,7 +221,8 @@ def _name(scan: _TableScan, unmatched: Unmatched, shown: int) -> list[RowDiffere
     md5s = [md5 for _, md5 in some]
     held, there = _both(scan, lambda conn, relation: read_texts(conn, relation, pair, md5s))
     values = {**held, **there}
-    return [replace(difference, row=values[md5]) for difference, md5 in some]
+    # One that was truncated meanwhile has none of them any more; it counts as not compared.
+    return [replace(difference, row=values.get(md5, "")) for difference, md5 in some]
 
 
 def _both(scan: _TableScan, read: Callable[[Connection, ComparedRelation], T]) -> tuple[T, T]:

@@ -39,8 +39,8 @@ def check_constraints(
     snapshot: ComparedSnapshot, pairs: Sequence[TablePair], *, parallel: int = 1
 ) -> list[ConstraintResult]:
     """Every such constraint, with what violates it, as of the target's ``snapshot``."""
-    with snapshot.guard("looking for constraints"):
-        checks = _find_checks(snapshot.leader, pairs)
+    with snapshot.guard("looking for constraints"), snapshot.asked() as conn:
+        checks = _find_checks(conn, pairs)
     with SnapshotSessions(snapshot, parallel) as sessions:
         futures = [sessions.submit(partial(_run, check)) for check in checks]
         results = []

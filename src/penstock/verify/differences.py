@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.verify.checksums import ComparedRelation, chunk_of, digest, texts
+from penstock.verify.checksums import ComparedRelation, chunk_of, digest, text_of, texts
 from penstock.verify.report import RowDifference
 from penstock.verify.table_pair import TablePair
 
@@ -70,9 +70,7 @@ def read_values(
     wanted = sql.SQL(" OR ").join(
         sql.SQL("({})").format(
             sql.SQL(" AND ").join(
-                sql.SQL('{}::text COLLATE "C" = {}').format(
-                    sql.Identifier(column), sql.Literal(value)
-                )
+                sql.SQL('({}) COLLATE "C" = {}').format(text_of(column), sql.Literal(value))
                 for column, value in zip(pair.key, key, strict=True)
             )
         )

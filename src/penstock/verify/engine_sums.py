@@ -7,8 +7,8 @@ own md5 is what it adds to the table's sum. Neither order nor place of rows matt
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from psycopg import sql
@@ -23,6 +23,7 @@ from penstock.model.table_name import TableName
 from penstock.model.watermarks import Watermarks
 from penstock.verify.checksums import ComparedRelation, find_relations
 from penstock.verify.report import TableComparison
+from penstock.verify.rewritten import rewritten_since, without_rewritten
 from penstock.verify.snapshot import ComparedSnapshot
 from penstock.verify.target_point import Drive, too_slow, went_past
 
@@ -52,9 +53,9 @@ class EngineVerdict:
         self._engine: Verifiable = destination
         self._lsn = lsn
 
-    def reach(self, drive: Drive, deadline: float) -> tuple[Watermarks, bool]:
-        """Wait until the destination holds what was committed before the position: what it says of
-        itself, and whether it had to be driven. ``deadline`` is one of time.monotonic().
+    def reach(self, drive: Drive, deadline: float) -> bool:
+        """Wait until the destination holds what was committed before the position; whether it had
+        to be driven. ``deadline`` is one of time.monotonic().
         """
         drove = False
         while (at := self._committed()) is None or at.frontier.end_lsn < self._lsn:
@@ -64,11 +65,18 @@ class EngineVerdict:
             time.sleep(_TURN_SECONDS)
         if at.frontier.end_lsn != self._lsn:
             raise went_past(self._lsn, at.frontier.end_lsn)
-        return at, drove
+        return drove
 
-    def pinned(self) -> AbstractContextManager[None]:
-        """What is compared inside is what the destination holds now."""
-        return self._engine.pinned()
+    @contextmanager
+    def pinned(self) -> Iterator[Watermarks]:
+        """What is compared inside is what the destination holds now; what it then says of itself.
+        Adding up may take long, and who could not renew the barrier holds the pipeline no more.
+        """
+        with self._engine.pinned():
+            at = self._destination.committed()
+            if at is None or at.frontier.end_lsn != self._lsn:
+                raise went_past(self._lsn, 0 if at is None else at.frontier.end_lsn)
+            yield at
 
     def _committed(self) -> Watermarks | None:
         try:
@@ -81,8 +89,8 @@ class EngineVerdict:
     ) -> list[TableComparison]:
         """Tables that stand at the position. Called inside of the engine's ``pinned``."""
         names = [TableName(table.schema, table.name) for table in tables]
-        with source.guard("looking for tables"):
-            relations = find_relations(source.leader, names)
+        with source.guard("looking for tables"), source.asked() as conn:
+            relations = find_relations(conn, names)
         found = []
         for table, name in zip(tables, names, strict=True):
             result = TableComparison(str(name), str(name))
@@ -102,7 +110,8 @@ class EngineVerdict:
             with source.guard(f"adding up {name}"):
                 here = _source_sum(source, relations[name], Target.of(table), self._engine)
             found.append(_compared(result, here, there))
-        return found
+        # Last: what was rewritten after this look was added up before.
+        return without_rewritten(found, set(map(str, rewritten_since(source, names))))
 
 
 def not_at(
@@ -134,12 +143,12 @@ def _source_sum(
         for name, plain in zip(target.columns, target.types, strict=True)
     ]
     row = sql.SQL(" || ").join(digests) if digests else sql.SQL("''")
-    found = source.leader.execute(
-        sql.SQL(
-            "SELECT count(*), coalesce(sum(('x' || left(md5({}), 15))::bit(60)::bigint), 0)::text"
-            " FROM {}"
-        ).format(row, relation.from_clause)
-    ).fetchone()
+    query = sql.SQL(
+        "SELECT count(*), coalesce(sum(('x' || left(md5({}), 15))::bit(60)::bigint), 0)::text"
+        " FROM {}"
+    ).format(row, relation.from_clause)
+    with source.asked() as conn:
+        found = conn.execute(query).fetchone()
     assert found is not None  # noqa: S101 (an aggregate without GROUP BY has one row)
     return TableSum(int(found[0]), int(found[1]))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -66,6 +66,14 @@ class ComparedSnapshot:
     def close(self) -> None:
         self.leader.close()
 
+    @contextmanager
+    def asked(self) -> Iterator[Connection]:
+        """The first session for a moment. What it locks inside is free after that: whoever waits
+        for such a lock holds up all who come behind.
+        """
+        with self.leader.transaction(force_rollback=True):
+            yield self.leader
+
     def __enter__(self) -> Self:
         self.open()
         return self
@@ -122,7 +130,8 @@ class SnapshotSessions:
         if conn is None:
             conn = self._local.conn = self._snapshot.session()
             self._opened.append(conn)
-        with conn.transaction():
+        # Back to where it was, with the locks: a table that was read may be truncated.
+        with conn.transaction(force_rollback=True):
             return work(conn)
 
     def __enter__(self) -> Self:

@@ -47,7 +47,7 @@ from penstock.verify.compare import (
 from penstock.verify.constraints import check_constraints
 from penstock.verify.engine_sums import EngineVerdict, not_at
 from penstock.verify.report import TableComparison, VerifyReport
-from penstock.verify.rewritten import rewritten_since
+from penstock.verify.rewritten import rewritten_since, without_rewritten
 from penstock.verify.snapshot import ComparedSnapshot
 from penstock.verify.source_point import SourcePoint, source_point
 from penstock.verify.table_pair import TablePair
@@ -106,8 +106,8 @@ def verify(
             else:
                 stack.callback(destination.close)
                 engine = EngineVerdict(destination, source.lsn)
-                at, drove = engine.reach(driver, deadline)
-                stack.enter_context(engine.pinned())
+                drove = engine.reach(driver, deadline)
+                at = stack.enter_context(engine.pinned())
         if engine is not None:
             return _by_engine(config, engine, source, subscription, at, drove=drove)
         definitions = _definitions(config, source, subscription)
@@ -173,9 +173,8 @@ def _definitions(
     config: PipelineConfig, source: SourcePoint, subscription: Subscription
 ) -> Sequence[TableDefinition]:
     """The tables that the pipeline follows, as they are at the position."""
-    definitions = read_definitions(
-        source.snapshot.leader, subscription.tables, subscription.publications
-    )
+    with source.snapshot.asked() as conn:
+        definitions = read_definitions(conn, subscription.tables, subscription.publications)
     wanted = pipeline_filter(config, holds_rows=True)
     return definitions if wanted is None else wanted.definitions(definitions)
 
@@ -190,16 +189,7 @@ def _without_rewritten(
     gone = rewritten_since(source, [pair.source for pair in pairs])
     gone_there = rewritten_since(target, [pair.target for pair in pairs])
     changed = {str(p.source) for p in pairs if p.source in gone or p.target in gone_there}
-    reason = (
-        "it was truncated or rewritten while it was being compared, and Postgres does not keep its "
-        "old rows for that; run the command again"
-    )
-    return [
-        TableComparison(result.source, result.target, not_compared=reason)
-        if result.source in changed
-        else result
-        for result in compared
-    ]
+    return without_rewritten(compared, changed)
 
 
 def _verified(config: PipelineConfig) -> Destination:

@@ -410,6 +410,9 @@ class PostgresDestination(
         merges = self._options.mode == "merge"
         return merges and self._copies.has_foreign_rows(self._targets[table.oid])
 
+    def knows_copy(self, table: int) -> bool:
+        return self._copies.has_chunks(table)
+
     def truncate_table(self, table: TableDefinition) -> None:
         if (target := self._target(table)) is not None:
             self._copies.truncate(table, target)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.model.errors import TableRefused, refused_alone
@@ -80,8 +81,7 @@ class CopyAdmission:
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
         before, files = self._source.define(mine), self._source.leaf_files(mine)
-        number, snapshot = self._source.snapshots.take()
-        try:
+        with self._new_snapshot() as (number, snapshot):
             if self._schema is not None:
                 self._schema.before(snapshot, list(before.values()))
             plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
@@ -91,11 +91,17 @@ class CopyAdmission:
                 at = Frontier.before(snapshot.lsn)
                 self._positions.place(dict.fromkeys(plans, at))
             self._store.start_copies(plans, snapshot.lsn)
+        return number, snapshot, plans
+
+    @contextmanager
+    def _new_snapshot(self) -> Iterator[tuple[int, Snapshot]]:
+        """Let go where the block fails: another try takes another one."""
+        number, snapshot = self._source.snapshots.take()
+        try:
+            yield number, snapshot
         except BaseException:
-            # Another try takes another one.
             self._source.snapshots.release(number)
             raise
-        return number, snapshot, plans
 
     def _renewed(
         self, oids: Sequence[int], before: Mapping[int, TableDefinition], lsn: int
@@ -226,6 +232,11 @@ class CopyAdmission:
         if not lost:
             return
         lost = sorted(self._store.claim_copies(self._worker, lost))
+        asked = copies if self._one_snapshot else lost
+        if gone := [oid for oid in asked if self._is_gone(copies.get(oid))]:
+            again = self._idle(copies) if self._one_snapshot else gone
+            self._start_again(again, "the destination does not know what was copied to it")
+            lost = [oid for oid in lost if oid not in again]
         for reading in [r for r in self._state.readings.values() if not r.is_gone]:
             lsn = reading.snapshot.lsn
             here = [oid for oid in lost if oid in copies and copies[oid].last_lsn == lsn]
@@ -233,8 +244,9 @@ class CopyAdmission:
             lost = [oid for oid in lost if oid not in here]
         if lost and self._one_snapshot:
             self._state.queue.drop(copies)
-            every = [oid for oid in copies if not self._state.is_busy(oid)]
-            self._state.start_again(every, "the snapshot is gone, and all tables share one")
+            self._state.start_again(
+                self._idle(copies), "the snapshot is gone, and all tables share one"
+            )
             return
         schemas = self._store.get_table_schemas()
         keyless = [oid for oid in lost if oid not in copies or not schemas[oid].merge_key]
@@ -243,10 +255,17 @@ class CopyAdmission:
             self._state.start_again(keyless, "its snapshot is gone, and it has no key")
         keyed = [oid for oid in lost if oid not in keyless]
         if keyed:
-            number, snapshot = self._source.snapshots.take()
-            self._store.copy_snapshots(keyed, snapshot.lsn)
-            self._state.readings[number] = Reading(number, snapshot)
+            with self._new_snapshot() as (number, snapshot):
+                self._store.copy_snapshots(keyed, snapshot.lsn)
+                self._state.readings[number] = Reading(number, snapshot)
             self._take_in(keyed, self._state.readings[number])
+
+    def _is_gone(self, copy: CopyProgress | None) -> bool:
+        """Whether the destination has lost what the store knows to be copied."""
+        return copy is not None and bool(copy.done) and not self._target.knows_copy(copy.table)
+
+    def _idle(self, tables: Collection[int]) -> list[int]:
+        return [oid for oid in tables if not self._state.is_busy(oid)]
 
     def _take_in(self, oids: Collection[int], reading: Reading) -> None:
         copies = self._store.get_copies()

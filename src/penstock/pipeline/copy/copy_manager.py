@@ -18,6 +18,7 @@ from penstock.cadence import paced
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import (
     PenstockError,
+    RowsRefused,
     SlotError,
     TableChanged,
     TableRefused,
@@ -230,7 +231,7 @@ class CopyManager:
         except TableChanged as error:
             self._retries.count(error)
             self._state.start_again([error.table], error.message)
-        except TableRefused as error:
+        except (TableRefused, RowsRefused) as error:
             self._metrics.failed("copy", error)
             self._state.refuse(error)
         except PenstockError as error:

@@ -87,6 +87,8 @@ def copy_only(
             merges = context.destination.capabilities.merges
             require_rules(transform, transform.seen(definitions), merges=merges)
         tables = TableRegistry(store, merges=True, copies=True)
+        # Since an earlier run was stopped, some may have been dropped or excluded.
+        store.forget_tables(store.get_table_states().keys() - {table.oid for table in definitions})
         _begin_anew_if_changed(store, tables, definitions)
         if awaits_schema(context.destination):
             tables.to_prepare([table.oid for table in definitions])

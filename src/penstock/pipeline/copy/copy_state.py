@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.model.errors import TableRefused
+from penstock.model.errors import RowsRefused, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Init, TableState
@@ -119,6 +119,14 @@ class CopyState:
         for reading in self.readings.values():
             reading.tables.discard(oid)
 
-    def refuse(self, error: TableRefused) -> None:
+    def refuse(self, error: TableRefused | RowsRefused) -> None:
+        """Set its table aside, whichever side has refused it."""
+        if isinstance(error, RowsRefused):
+            error = TableRefused(
+                error.message,
+                remedy=f"{error.remedy.rstrip('.')}; then run `penstock tables retry` for "
+                f"{self.table_name(error.table)}",
+                table=error.table,
+            )
         self._tables.refuse(error)
         self._store.release_claims(self.worker, [error.table])

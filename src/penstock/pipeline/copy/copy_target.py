@@ -54,6 +54,10 @@ class CopyTarget:
         """Whether rows that the pipeline did not bring are in the way."""
         return self._tables is not None and self._tables.has_foreign_rows(table)
 
+    def knows_copy(self, table: int) -> bool:
+        """Whether chunks of a table (by oid) that were written are still there."""
+        return self._tables is None or self._tables.knows_copy(table)
+
     def fit(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         """Let a table that is copied next be what the source has. The stream may have met it just
         now, too: whoever comes second finds it made.

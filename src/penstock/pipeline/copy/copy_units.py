@@ -11,6 +11,7 @@ from penstock.metrics.written import CopyResult
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import (
     PenstockError,
+    RowsRefused,
     SnapshotGone,
     TableChanged,
     TableRefused,
@@ -216,7 +217,7 @@ class CopyUnits:
         if isinstance(error, TableRewritten | TableChanged):
             self._again(taken, but=error.table)
             self._state.start_again([error.table], error.message)
-        elif isinstance(error, TableRefused):
+        elif isinstance(error, TableRefused | RowsRefused):
             # First what nobody else would bring back, were the store away.
             self._state.drop(error.table)
             self._again(taken, but=error.table)

@@ -25,6 +25,9 @@ from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import CopySource
 from penstock.store import Store
 
+_KEYS_AT_A_TIME = 1000
+"""Their rows are those with large values, and are held in memory."""
+
 
 class FinishCopies:
     """Takes tables whose chunks are all written as far as ``sync_done``.
@@ -125,10 +128,11 @@ class FinishCopies:
             self._replay.bring_to([table.oid for table in tables], point)
             for table in tables:
                 keys = self._target.replays.parked_keys(table.oid)
-                if keys:
-                    rows = read_keys(table, keys)
+                for first in range(0, len(keys), _KEYS_AT_A_TIME):
+                    some = keys[first : first + _KEYS_AT_A_TIME]
+                    rows = read_keys(table, some)
                     with refused_alone(table.oid):
-                        self._target.replays.settle_parked(rows, keys)
+                        self._target.replays.settle_parked(rows, some)
 
 
 def _oids(tables: Collection[TableDefinition]) -> list[int]:

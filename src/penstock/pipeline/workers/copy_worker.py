@@ -30,6 +30,7 @@ from penstock.model.errors import (
     ConfigError,
     Fenced,
     PenstockError,
+    RowsRefused,
     StoreUnavailable,
 )
 from penstock.model.quantity_text import bytes_text
@@ -97,7 +98,11 @@ class CopyWorker:
                     if lease is None:
                         self._ended.wait(_LOOK_SECONDS)
                         continue
-                    self._work(lease)
+                    try:
+                        self._work(lease, stopping)
+                    finally:
+                        # One that goes on being renewed would be free for nobody.
+                        self._say(None)
                     pause.start_over()
                 except PenstockError as error:
                     if decide(error) not in (Action.RETRY, Action.AGAIN):
@@ -111,7 +116,7 @@ class CopyWorker:
                 self._store.worker_left(self._report.worker)
             self._made.close()
 
-    def _work(self, lease: Lease) -> None:
+    def _work(self, lease: Lease, stopping: Stopping) -> None:
         """Copy a unit, and hand in what became of it."""
         job = UnitJob.from_json(dict(lease.content))
         self._say(lease, self._words(job))
@@ -123,9 +128,8 @@ class CopyWorker:
             return
         text = result_text(result, written)
         failpoint("worker.copied")
-        counts = self._store.finish_job(self._report.worker, lease, text)
+        counts = self._hand_in(lease, text, stopping)
         failpoint("worker.handed_in")
-        self._say(None)
         if counts:
             self._count(text)
         else:
@@ -135,13 +139,24 @@ class CopyWorker:
                 extra={"event": "lease_lost"},
             )
 
+    def _hand_in(self, lease: Lease, text: str, stopping: Stopping) -> bool:
+        """Whether it counts. A store that is away is waited for: the unit would be copied again."""
+        pause = Backoff()
+        while True:
+            try:
+                return self._store.finish_job(self._report.worker, lease, text)
+            except StoreUnavailable as error:
+                if stopping():
+                    raise
+                _log.warning(error.message, extra={"event": "copy_failed"})
+                pause.wait(stopping)
+
     def _give_back(self, lease: Lease, error: PenstockError) -> None:
         """Raises the error, unless it says no more than that the driver has given the copy up, or
         that another driver has come.
         """
         is_wanted = self._store.worker_beat(self._report, lease)
         self._store.give_job_back(self._report.worker, lease)
-        self._say(None)
         if is_wanted and not isinstance(error, Fenced | _NotYet):
             raise error
         _log.info(error.message, extra={"event": "unit_given_back"})
@@ -156,6 +171,10 @@ class CopyWorker:
             task = ChunkTask(self._tickets.ticket_opener(job.snapshot), tables, self._steps)
             return task.run(job.chunks, written), written
         except LASTING as error:
+            return error_to_text(error).encode(), written
+        except RowsRefused as error:
+            if error.is_of_rights:
+                raise  # the driver's role may have them
             return error_to_text(error).encode(), written
 
     def _expect(self, job: UnitJob) -> None:

@@ -34,6 +34,7 @@ from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.plan import plan_copy
+from penstock.source.postgres.snapshot.reading import Holder
 from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
@@ -110,11 +111,13 @@ class PostgresCopySource(CopySource):
         return str(row[0])
 
     def snapshot_ticket(self, snapshot: HeldSnapshot) -> Mapping[str, Any]:
-        return {"name": snapshot.name, "lsn": snapshot.lsn}
+        holder = [snapshot.backend_pid, snapshot.backend_start]
+        return {"name": snapshot.name, "lsn": snapshot.lsn, "holder": holder}
 
     def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
         point = Frontier.before(ticket["lsn"])
-        return partial(_open_chunk, self._config.source.url, ticket["name"], point)
+        pid, start = ticket["holder"]
+        return partial(_open_chunk, self._config.source.url, ticket["name"], point, (pid, start))
 
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
@@ -164,8 +167,9 @@ def _open_chunk(
     url: ConnectionUrl,
     snapshot_name: str,
     snapshot: Frontier,
+    holder: Holder,
     table: TableSchema,
     chunk: Chunk,
     where: str | None,
 ) -> SourceChunkReader:
-    return SourceChunkReader(url, table, chunk, where, snapshot_name, snapshot)
+    return SourceChunkReader(url, table, chunk, where, snapshot_name, snapshot, holder)

@@ -121,6 +121,11 @@ class TableCopies:
                 and target_record.has_rows(conn, target)
             )
 
+    def has_chunks(self, table: int) -> bool:
+        """Whether chunks of the table were written, since it is the one that it is."""
+        with self._pool.session() as conn, destination_errors("looking for copied chunks"):
+            return target_record.has_chunks(conn, self._pipeline, table)
+
     def truncate(self, table: TableDefinition, target: TargetTable) -> None:
         with (
             self._pool.session() as conn,

@@ -20,7 +20,14 @@ from penstock.source.postgres.snapshot.arrow_columns import (
     typed_columns,
     typed_schema,
 )
-from penstock.source.postgres.snapshot.reading import reading, rewritten, written
+from penstock.source.postgres.snapshot.reading import (
+    Holder,
+    is_held,
+    reading,
+    rewritten,
+    snapshot_gone,
+    written,
+)
 from penstock.source.postgres.snapshot.source_session import (
     ArrowSession,
     CopySession,
@@ -33,8 +40,9 @@ S = TypeVar("S", bound=ReadSession)
 class SourceChunkReader(ChunkReader):
     """Connects when it is read; the session is kept for the next chunk that this process reads.
 
-    ``where`` is the plan's, and ``snapshot_name`` the exported snapshot. ``rows`` counts what was
-    read, once all was. One that is left before its end closes its session.
+    ``where`` is the plan's, and ``snapshot_name`` the exported snapshot; ``holder`` is the server's
+    session that holds it, where a server that was restarted may have given its name to another one.
+    ``rows`` counts what was read, once all was. One that is left before its end closes its session.
     """
 
     def __init__(
@@ -45,6 +53,7 @@ class SourceChunkReader(ChunkReader):
         where: str | None,
         snapshot_name: str,
         snapshot: Frontier,
+        holder: Holder | None = None,
     ) -> None:
         self.table = table
         self.chunk = chunk.key
@@ -54,6 +63,7 @@ class SourceChunkReader(ChunkReader):
         self._range = chunk
         self._where = where
         self._snapshot_name = snapshot_name
+        self._holder = holder
         self._relation = sql.Identifier(chunk.schema, chunk.name)
 
     def raw(self, *, binary: bool) -> Iterator[bytes]:
@@ -125,13 +135,16 @@ class SourceChunkReader(ChunkReader):
         query = sql.SQL(
             "SELECT pg_catalog.to_regclass({})::pg_catalog.oid::bigint,"
             " pg_catalog.pg_relation_filenode({oid}::pg_catalog.oid)::bigint,"
-            " pg_catalog.array_to_string(ARRAY[{}]::pg_catalog.oid[], ',')"
+            " pg_catalog.array_to_string(ARRAY[{}]::pg_catalog.oid[], ','), {held}"
         ).format(
             sql.Literal(self._relation.as_string(None)),
             types,
             oid=sql.Literal(self._range.relation),
+            held=is_held(self._holder),
         )
-        oid, file, found = session.row(query.as_string(None))
+        oid, file, found, held = session.row(query.as_string(None))
+        if not held:
+            raise snapshot_gone(self._snapshot_name, "whoever holds one of that name is another")
         where = f"{self._range.schema}.{self._range.name}"
         if (oid, file) != (self._range.relation, self._range.file):
             raise rewritten(self.table, f"the file of {where} is another one")

@@ -19,6 +19,9 @@ from penstock.source.postgres.snapshot.source_session import (
 
 S = TypeVar("S", bound=ReadSession)
 
+Holder = tuple[int, str]
+"""The number of a server's session, and when it began: numbers are used again."""
+
 # What the server answers to a snapshot that nobody holds (any more): by version and cause.
 _NO_SNAPSHOT = {"22023", "42704", "55000"}
 _TOO_OLD = "72000"
@@ -55,10 +58,7 @@ def reading(
     except SessionError as error:
         code, said = error.sqlstate, error.said.rstrip(".")
         if code == _TOO_OLD or (not begun and code in _NO_SNAPSHOT):
-            raise SnapshotGone(
-                f"The snapshot {snapshot_name} that copies read under has ended: {said}.",
-                remedy="A new one is taken, and chunks that were not read yet come from it.",
-            ) from error
+            raise snapshot_gone(snapshot_name, said) from error
         if not begun and code in _UNDEFINED:
             raise rewritten(table, said) from error
         doing = f"While reading table {table.qualified_name}"
@@ -72,7 +72,28 @@ def reading(
             remedy="The message says what it refused: a right that the role lacks, or a `where` of "
             "the pipeline file that does not fit this table.",
             sqlstate=code,
+            table=table.oid,
         ) from error
+
+
+def is_held(holder: Holder | None) -> sql.Composable:
+    """Whether that session is there; asked behind the import of what it has exported. Of another
+    role's the server may not say when it began.
+    """
+    if holder is None:
+        return sql.SQL("true")
+    pid, start = map(sql.Literal, holder)
+    return sql.SQL(
+        "EXISTS (SELECT FROM pg_catalog.pg_stat_get_activity({}) AS a WHERE a.backend_start IS NULL"
+        " OR extract(epoch FROM a.backend_start)::pg_catalog.text = {})"
+    ).format(pid, start)
+
+
+def snapshot_gone(name: str, why: str) -> SnapshotGone:
+    return SnapshotGone(
+        f"The snapshot {name} that copies read under has ended: {why}.",
+        remedy="A new one is taken, and chunks that were not read yet come from it.",
+    )
 
 
 def rewritten(table: TableSchema, what: str) -> TableRewritten:
