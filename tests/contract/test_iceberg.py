@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +24,7 @@ from penstock.destination.iceberg.destination import IcebergDestination
 from penstock.destination.iceberg.ledger import NAMESPACE
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.snapshots import entries_of
-from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
+from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
@@ -393,6 +395,36 @@ def test_a_catalogue_that_does_not_answer_and_options_that_contradict(tmp_path: 
     for given, told in wrong:
         with pytest.raises(ValidationError, match=told):
             IcebergOptions.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("status", "passes"), [(403, False), (429, True), (500, True), (503, True), (504, True)]
+)
+def test_a_catalogue_service_that_is_overloaded_is_waited_for(status: int, passes: bool) -> None:
+    """Inside of a batch anything else sets the table aside."""
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_config = self.path.startswith("/v1/config")
+            told = {"message": "as the test wants it", "type": "Some", "code": status}
+            text = {"defaults": {}, "overrides": {}} if is_config else {"error": told}
+            body = json.dumps(text).encode()
+            self.send_response(200 if is_config else status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rest = {"rest": f"http://127.0.0.1:{server.server_port}", "stage": "/stage"}
+        tables = TableCatalog(IcebergOptions.model_validate(rest))
+        with pytest.raises(DestinationError, match="as the test wants it") as told:
+            tables.find(("public", "items"))
+        assert isinstance(told.value, DestinationUnavailable) == passes
+        tables.close()
+        server.shutdown()
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.release)])
