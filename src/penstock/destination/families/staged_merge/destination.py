@@ -240,7 +240,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             commit = self._commits + 1
             notes["commits"] = str(commit)
             notes["progress"] = watermarks_text(watermarks)
-        self._targets = {**self._targets, **changed}
+        self._set_targets(changed)
         self._commits = commit
         self.stage.remove([file for batch in batches for file in batch.files])
         self._maintenance.touched(touched)
