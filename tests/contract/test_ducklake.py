@@ -28,7 +28,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
-from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.objects.bucket import Bucket
@@ -231,6 +231,25 @@ def test_the_server_of_the_catalogue_ends_the_connection_in_a_commit(
             deliver(destination, builder.frontier, [changes])
     assert destination.committed() is None
     deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+def test_a_commit_whose_answer_was_lost_lands_after_the_lake_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows come again, and are there by then."""
+    adapter = DucklakeAdapter(tmp_path)
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, DucklakeDestination)
+    changes, before = insert_items(builder, 0, 2), destination.ledger.read()
+    deliver(destination, builder.frontier, [changes])
+    with monkeypatch.context() as patch:
+        patch.setattr(destination.ledger, "read", lambda prefix="": before)
+        assert destination.committed() is None
+    with pytest.raises(BatchAgain, match="was lost"):
+        deliver(destination, builder.frontier, [changes])
+    assert destination.committed() == Watermarks(builder.frontier)
     assert_delivered(adapter, reference(changes))
     adapter.close()
 

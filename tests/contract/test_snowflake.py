@@ -45,6 +45,7 @@ from tests.warehouse_alterations import (
     expect_none_skipped_without_a_refused_table,
 )
 from tests.warehouse_drivers import (
+    expect_late_commit_found,
     expect_names_handed_on,
     expect_none_lost_at_failpoints,
     expect_rename_refused,
@@ -196,6 +197,12 @@ def test_a_transaction_that_waited_too_long_comes_again(adapter: StandInAdapter)
         deliver(destination, builder.frontier, [changes])
     deliver(destination, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
+
+
+def test_a_commit_whose_answer_was_lost_lands_after_the_warehouse_was_asked(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_late_commit_found(adapter, monkeypatch)
 
 
 @pytest.mark.parametrize("is_done", [False, True])
