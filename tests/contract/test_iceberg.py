@@ -21,7 +21,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import TableCatalog, identifier
 from penstock.destination.iceberg.columns import field_ids
 from penstock.destination.iceberg.destination import IcebergDestination
-from penstock.destination.iceberg.ledger import NAMESPACE
+from penstock.destination.iceberg.ledger import NAMESPACE, IcebergControlTable
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced, TableRefused
@@ -438,6 +438,40 @@ def test_tables_are_not_asked_again_what_their_driver_knows(
     adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_tables_asked_once(adapter, monkeypatch)
+
+
+class _ReadBeside(IcebergControlTable):
+    """Another thread puts what it has read of an older snapshot down, right behind a look."""
+
+    now: tuple[int, dict[str, str]] = (0, {})
+    older: tuple[int, dict[str, str]] | None = None
+
+    @property
+    def _read(self) -> tuple[int, dict[str, str]]:  # type: ignore[override]
+        found = self.now
+        self.now, self.older = self.older or self.now, None
+        return found
+
+    @_read.setter
+    def _read(self, value: tuple[int, dict[str, str]]) -> None:
+        self.now = value
+
+
+def test_who_reads_an_older_snapshot_of_the_ledger_takes_no_notes_from_who_writes(
+    adapter: IcebergAdapter,
+) -> None:
+    destination = opened(adapter)
+    assert isinstance(destination, IcebergDestination)
+    ledger = destination.ledger
+    ledger.__class__ = _ReadBeside
+    assert isinstance(ledger, _ReadBeside)
+    ledger.read()
+    older = ledger.now
+    ledger.write(destination._driver, {"copy/1/": "first"})
+    ledger.read()
+    ledger.older = older
+    ledger.write(destination._driver, {"copy/2/": "second"})
+    assert ledger.read("copy/") == {"copy/1/": "first", "copy/2/": "second"}
 
 
 def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> None:
