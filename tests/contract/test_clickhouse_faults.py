@@ -99,6 +99,20 @@ def test_requests_that_are_refused_and_answers_that_are_lost(
     assert_delivered(adapter, reference(*changes))
 
 
+def test_the_answer_to_a_statement_that_makes_a_table_is_lost(
+    adapter: ClickHouseAdapter, proxy: SearchProxy, builder: ChangeBuilder
+) -> None:
+    """It is sent again, and the table is there by then."""
+    options_with(adapter, url=proxy.url)
+    proxy.set(Faults(answers=0.5), 7)
+    destination = start(adapter)
+    assert proxy.counts["lost"] > 5
+    proxy.set(Faults())
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    assert_delivered(adapter, reference(deliver_cut(destination, builder)))
+
+
 def test_an_engine_that_does_not_answer_in_time_is_unavailable(
     adapter: ClickHouseAdapter, proxy: SearchProxy
 ) -> None:
