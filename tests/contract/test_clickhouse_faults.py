@@ -113,6 +113,25 @@ def test_the_answer_to_a_statement_that_makes_a_table_is_lost(
     assert_delivered(adapter, reference(deliver_cut(destination, builder)))
 
 
+def test_a_pipeline_of_the_same_name_with_another_ledger_is_another_one(
+    adapter: ClickHouseAdapter, builder: ChangeBuilder
+) -> None:
+    """Of a copy of the source, say, whose tables have the same numbers."""
+    databases, first = adapter.options.database, start(adapter)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    deliver_cut(first, builder)
+    options_with(adapter, database=f"{databases}_staging", ledger_database="other")
+    other = start(adapter)
+    other.truncate_table(definition(ITEMS))
+    other.complete_table(definition(ITEMS))
+    other.drop_table(definition(ITEMS))
+    assert shown(first) == ["a"]
+    options_with(adapter, database=databases)
+    with pytest.raises(TableRefused, match="is there already"):
+        start(adapter)
+
+
 def test_an_engine_that_does_not_answer_in_time_is_unavailable(
     adapter: ClickHouseAdapter, proxy: SearchProxy
 ) -> None:
