@@ -183,6 +183,15 @@ def test_a_transaction_that_redshift_cannot_order_comes_again(adapter: StandInAd
     assert_delivered(adapter, reference(changes))
 
 
+def test_a_number_in_what_redshift_says_is_no_other_transaction(adapter: StandInAdapter) -> None:
+    """The batch would come again and again."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    message = 'relation "items_1023" does not exist'
+    adapter.stand_in.faults.append(("^COPY", message))
+    with pytest.raises(TableRefused, match=message):
+        deliver(destination, builder.frontier, [insert_items(builder, 0, 2)])
+
+
 def test_the_answer_to_a_commit_is_lost(adapter: StandInAdapter) -> None:
     """Nobody knows whether it was done: the next driver asks, and does not do it again."""
     destination, builder = opened(adapter), ChangeBuilder()
