@@ -447,7 +447,7 @@ class _ReadBeside(IcebergControlTable):
     older: tuple[int, dict[str, str]] | None = None
 
     @property
-    def _read(self) -> tuple[int, dict[str, str]]:  # type: ignore[override]
+    def _read(self) -> tuple[int, dict[str, str]]:
         found = self.now
         self.now, self.older = self.older or self.now, None
         return found
