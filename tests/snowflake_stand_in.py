@@ -62,9 +62,9 @@ _SPELLED = {
 
 class SnowflakeStandIn:
     """One account. ``statements`` are all that came; ``committed_by`` those that ended a
-    transaction without saying so. ``faults`` are patterns and error numbers: the next statement
-    that fits fails. After ``left`` more statements the connection is lost: before the next one is
-    executed, or after it where ``is_done``.
+    transaction without saying so. ``faults`` are patterns and error numbers, or errors: the next
+    statement that fits fails. After ``left`` more statements the connection is lost: before the
+    next one is executed, or after it where ``is_done``.
     """
 
     errors = errors
@@ -78,7 +78,7 @@ class SnowflakeStandIn:
         self.lock = threading.RLock()
         self.statements: list[str] = []
         self.committed_by: list[str] = []
-        self.faults: list[tuple[str, int]] = []
+        self.faults: list[tuple[str, int | errors.Error]] = []
         self.left: int | None = None
         self.is_done = False
 
@@ -137,6 +137,8 @@ class StandInConnection:
             for fault in self._account.faults:
                 if re.search(fault[0], statement):
                     self._account.faults.remove(fault)
+                    if isinstance(fault[1], errors.Error):
+                        raise fault[1]
                     raise errors.ProgrammingError(msg="as the test wants it", errno=fault[1])
             is_last = self._account.left == 0
             if self._account.left is not None:

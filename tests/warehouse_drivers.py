@@ -14,7 +14,7 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.families.warehouse.destination import WarehouseDestination
 from penstock.destination.protocols import TakesCopies
-from penstock.model.errors import Fenced, TableRefused
+from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
@@ -83,6 +83,31 @@ def expect_stale_driver_refused(adapter: Adapter) -> None:
     with pytest.raises(Fenced, match="taken over"):
         stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def expect_late_commit_found(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a COMMIT is lost, and the warehouse is asked before that is done: the same rows
+    come again, and are there by then.
+    """
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, WarehouseDestination)
+    changes, before = insert_items(builder, 0, 2), destination.ledger._all()
+    with monkeypatch.context() as patch:
+        commit = destination.session.commit
+
+        def lost() -> None:
+            commit()
+            raise DestinationUnavailable("as the test wants it", remedy="")
+
+        patch.setattr(destination.session, "commit", lost)
+        with pytest.raises(DestinationUnavailable):
+            deliver(destination, builder.frontier, [changes])
+        patch.setattr(destination.ledger, "_all", lambda: before)
+        assert destination.committed() is None
+    with pytest.raises(BatchAgain, match="was lost"):
+        deliver(destination, builder.frontier, [changes])
+    assert destination.committed() == Watermarks(builder.frontier)
     assert_delivered(adapter, reference(changes))
 
 

@@ -99,6 +99,39 @@ def test_requests_that_are_refused_and_answers_that_are_lost(
     assert_delivered(adapter, reference(*changes))
 
 
+def test_the_answer_to_a_statement_that_makes_a_table_is_lost(
+    adapter: ClickHouseAdapter, proxy: SearchProxy, builder: ChangeBuilder
+) -> None:
+    """It is sent again, and the table is there by then."""
+    options_with(adapter, url=proxy.url)
+    proxy.set(Faults(answers=0.5), 7)
+    destination = start(adapter)
+    assert proxy.counts["lost"] > 5
+    proxy.set(Faults())
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    assert_delivered(adapter, reference(deliver_cut(destination, builder)))
+
+
+def test_a_pipeline_of_the_same_name_with_another_ledger_is_another_one(
+    adapter: ClickHouseAdapter, builder: ChangeBuilder
+) -> None:
+    """Of a copy of the source, say, whose tables have the same numbers."""
+    databases, first = adapter.options.database, start(adapter)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    deliver_cut(first, builder)
+    options_with(adapter, database=f"{databases}_staging", ledger_database="other")
+    other = start(adapter)
+    other.truncate_table(definition(ITEMS))
+    other.complete_table(definition(ITEMS))
+    other.drop_table(definition(ITEMS))
+    assert shown(first) == ["a"]
+    options_with(adapter, database=databases)
+    with pytest.raises(TableRefused, match="is there already"):
+        start(adapter)
+
+
 def test_an_engine_that_does_not_answer_in_time_is_unavailable(
     adapter: ClickHouseAdapter, proxy: SearchProxy
 ) -> None:

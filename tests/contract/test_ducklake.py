@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psycopg
 import pytest
 from pydantic import SecretStr, ValidationError
 
@@ -27,7 +28,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
-from penstock.model.errors import DestinationError, Fenced
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.objects.bucket import Bucket
@@ -195,6 +196,85 @@ def test_another_driver_takes_over_in_the_middle_of_a_commit(
     (current,) = others
     deliver(current, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+@pytest.mark.parametrize("when", ["among the rows", "before the COMMIT"])
+def test_the_server_of_the_catalogue_ends_the_connection_in_a_commit(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Worth another try: it stopped the pipeline."""
+    adapter = DucklakeAdapter(tmp_path, database)
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, DucklakeDestination)
+    changes = insert_items(builder, 0, 2)
+    apply = destination.apply
+
+    def cut(*_: object) -> None:
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+
+    def apply_and_cut(rows: MergedRows, at: Mark) -> Any:
+        found = apply(rows, at)
+        cut()
+        return found
+
+    with monkeypatch.context() as patch:
+        if when == "among the rows":
+            patch.setattr(destination, "apply", apply_and_cut)
+        else:
+            patch.setattr(ducklake_destination, "failpoint", cut)
+        with pytest.raises(DestinationUnavailable):
+            deliver(destination, builder.frontier, [changes])
+    assert destination.committed() is None
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+def test_a_commit_whose_answer_was_lost_lands_after_the_lake_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows come again, and are there by then."""
+    adapter = DucklakeAdapter(tmp_path)
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, DucklakeDestination)
+    changes, before = insert_items(builder, 0, 2), destination.ledger.read()
+    deliver(destination, builder.frontier, [changes])
+    with monkeypatch.context() as patch:
+        patch.setattr(destination.ledger, "read", lambda prefix="": before)
+        assert destination.committed() is None
+    with pytest.raises(BatchAgain, match="was lost"):
+        deliver(destination, builder.frontier, [changes])
+    assert destination.committed() == Watermarks(builder.frontier)
+    assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+@pytest.mark.parametrize("name", ["connections", "conflicts"])
+def test_names_and_values_tell_of_no_lost_connection_and_no_other_writer(
+    tmp_path: Path, name: str
+) -> None:
+    adapter = DucklakeAdapter(tmp_path)
+    lake = Lake(adapter.options)
+    lake.may_create = True
+    for statement in (f"FROM {name}", f"SELECT CAST('{name}' AS INT)"):
+        with pytest.raises(DestinationError) as told, lake.session() as session:
+            session.execute(statement)
+        assert type(told.value) is DestinationError, statement
+    lake.close()
+    adapter.close()
+
+
+def test_a_database_that_is_not_there_is_told(tmp_path: Path, database: str) -> None:
+    adapter = DucklakeAdapter(tmp_path, f"{database}_gone")
+    destination = adapter.make()
+    for ask in (destination.check, destination.committed, destination.open):
+        with pytest.raises(DestinationUnavailable, match="_gone"):
+            ask()
     adapter.close()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,10 +21,10 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import TableCatalog, identifier
 from penstock.destination.iceberg.columns import field_ids
 from penstock.destination.iceberg.destination import IcebergDestination
-from penstock.destination.iceberg.ledger import NAMESPACE
+from penstock.destination.iceberg.ledger import NAMESPACE, IcebergControlTable
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.snapshots import entries_of
-from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
+from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
@@ -395,6 +397,36 @@ def test_a_catalogue_that_does_not_answer_and_options_that_contradict(tmp_path: 
             IcebergOptions.model_validate(given)
 
 
+@pytest.mark.parametrize(
+    ("status", "passes"), [(403, False), (429, True), (500, True), (503, True), (504, True)]
+)
+def test_a_catalogue_service_that_is_overloaded_is_waited_for(status: int, passes: bool) -> None:
+    """Inside of a batch anything else sets the table aside."""
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_config = self.path.startswith("/v1/config")
+            told = {"message": "as the test wants it", "type": "Some", "code": status}
+            text = {"defaults": {}, "overrides": {}} if is_config else {"error": told}
+            body = json.dumps(text).encode()
+            self.send_response(200 if is_config else status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rest = {"rest": f"http://127.0.0.1:{server.server_port}", "stage": "/stage"}
+        tables = TableCatalog(IcebergOptions.model_validate(rest))
+        with pytest.raises(DestinationError, match="as the test wants it") as told:
+            tables.find(("public", "items"))
+        assert isinstance(told.value, DestinationUnavailable) == passes
+        tables.close()
+        server.shutdown()
+
+
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.release)])
 def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(
     tmp_path: Path, every: int
@@ -406,6 +438,40 @@ def test_tables_are_not_asked_again_what_their_driver_knows(
     adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_tables_asked_once(adapter, monkeypatch)
+
+
+class _ReadBeside(IcebergControlTable):
+    """Another thread puts what it has read of an older snapshot down, right behind a look."""
+
+    now: tuple[int, dict[str, str]] = (0, {})
+    older: tuple[int, dict[str, str]] | None = None
+
+    @property
+    def _read(self) -> tuple[int, dict[str, str]]:
+        found = self.now
+        self.now, self.older = self.older or self.now, None
+        return found
+
+    @_read.setter
+    def _read(self, value: tuple[int, dict[str, str]]) -> None:
+        self.now = value
+
+
+def test_who_reads_an_older_snapshot_of_the_ledger_takes_no_notes_from_who_writes(
+    adapter: IcebergAdapter,
+) -> None:
+    destination = opened(adapter)
+    assert isinstance(destination, IcebergDestination)
+    ledger = destination.ledger
+    ledger.__class__ = _ReadBeside
+    assert isinstance(ledger, _ReadBeside)
+    ledger.read()
+    older = ledger.now
+    ledger.write(destination._driver, {"copy/1/": "first"})
+    ledger.read()
+    ledger.older = older
+    ledger.write(destination._driver, {"copy/2/": "second"})
+    assert ledger.read("copy/") == {"copy/1/": "first", "copy/2/": "second"}
 
 
 def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> None:

@@ -42,6 +42,7 @@ from tests.redshift_stand_in import ROLE, RedshiftStandIn
 from tests.warehouse_adapter import WarehouseChanges, WarehouseLatest
 from tests.warehouse_drivers import (
     every_kind_of_change,
+    expect_late_commit_found,
     expect_rows_left,
     expect_stale_driver_refused,
 )
@@ -182,6 +183,15 @@ def test_a_transaction_that_redshift_cannot_order_comes_again(adapter: StandInAd
     assert_delivered(adapter, reference(changes))
 
 
+def test_a_number_in_what_redshift_says_is_no_other_transaction(adapter: StandInAdapter) -> None:
+    """The batch would come again and again."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    message = 'relation "items_1023" does not exist'
+    adapter.stand_in.faults.append(("^COPY", message))
+    with pytest.raises(TableRefused, match=message):
+        deliver(destination, builder.frontier, [insert_items(builder, 0, 2)])
+
+
 def test_the_answer_to_a_commit_is_lost(adapter: StandInAdapter) -> None:
     """Nobody knows whether it was done: the next driver asks, and does not do it again."""
     destination, builder = opened(adapter), ChangeBuilder()
@@ -192,6 +202,12 @@ def test_the_answer_to_a_commit_is_lost(adapter: StandInAdapter) -> None:
     assert destination.committed() == Watermarks(builder.frontier)
     assert opened(adapter).committed() == Watermarks(builder.frontier)
     assert_delivered(adapter, reference(changes))
+
+
+def test_a_commit_whose_answer_was_lost_lands_after_the_warehouse_was_asked(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_late_commit_found(adapter, monkeypatch)
 
 
 def test_a_load_that_fails_refuses_its_table_and_leaves_nothing(adapter: StandInAdapter) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import duckdb
 import pytest
+from snowflake.connector import errors
 
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.families.target import Target
 from penstock.destination.snowflake import session
 from penstock.destination.snowflake.destination import SnowflakeDestination
 from penstock.destination.snowflake.options import SnowflakeOptions
-from penstock.model.errors import BatchAgain, DestinationError
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
@@ -45,6 +46,7 @@ from tests.warehouse_alterations import (
     expect_none_skipped_without_a_refused_table,
 )
 from tests.warehouse_drivers import (
+    expect_late_commit_found,
     expect_names_handed_on,
     expect_none_lost_at_failpoints,
     expect_rename_refused,
@@ -196,6 +198,29 @@ def test_a_transaction_that_waited_too_long_comes_again(adapter: StandInAdapter)
         deliver(destination, builder.frontier, [changes])
     deliver(destination, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
+
+
+@pytest.mark.parametrize("error", [errors.ReauthenticationRequest, errors.ProgrammingError])
+def test_a_session_that_ended_while_the_pipeline_was_idle_is_followed_by_another(
+    adapter: StandInAdapter, error: type[errors.ProgrammingError]
+) -> None:
+    """Snowflake keeps one that says nothing for four hours."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    ended = error(msg="Authentication token has expired. The user must authenticate again.")
+    ended.errno = 390114
+    adapter.stand_in.faults.append(("^BEGIN", ended))
+    with pytest.raises(DestinationUnavailable, match="must authenticate again"):
+        deliver(destination, builder.frontier, [changes])
+    assert destination.committed() is None
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_a_commit_whose_answer_was_lost_lands_after_the_warehouse_was_asked(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_late_commit_found(adapter, monkeypatch)
 
 
 @pytest.mark.parametrize("is_done", [False, True])

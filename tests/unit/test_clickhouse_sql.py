@@ -54,7 +54,7 @@ def in_place(after: TableDefinition) -> str | None:
 def test_a_table_and_its_view() -> None:
     target = Target.of(ORDERS)
     assert create_table(target, AT, "it's ours") == (
-        "CREATE TABLE `shop`.`orders.g1` (`id` Int64, `note` Nullable(String), "
+        "CREATE TABLE IF NOT EXISTS `shop`.`orders.g1` (`id` Int64, `note` Nullable(String), "
         "`price` Nullable(Decimal(10, 2)), _version UInt128, _deleted UInt8) "
         "ENGINE = ReplacingMergeTree(_version, _deleted) ORDER BY (`id`) "
         "SETTINGS fsync_after_insert = 1, fsync_part_directory = 1 COMMENT 'it\\'s ours'"

@@ -189,7 +189,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
 
     def has_foreign_rows(self, table: TableDefinition) -> bool:
         view = view_name(self.options, table.schema, table.name)
-        if self._comment(view) in (None, own_comment(self.pipeline, table.oid)):
+        if self._comment(view) in (None, self._own_comment(table.oid)):
             return False
         sql = f"SELECT 1 AS found FROM {_sql(view)} LIMIT 1"  # noqa: S608
         return bool(self._client.read(sql, doing=f"reading {_sql(view)}").num_rows)
@@ -273,7 +273,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
         self._expect_own(view, target)
         number = self._whereabouts(target.oid).made + 1
         made = RowsTable(*view, number)
-        sql = create_table(target, made, own_comment(self.pipeline, target.oid))
+        sql = create_table(target, made, self._own_comment(target.oid))
         self._note(target.oid, made=number)
         doing = f"making the table {made.sql}"
         with refused_alone(target.oid):
@@ -293,7 +293,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
                 remedy=f"run `penstock tables resync` for {target.qualified_name}",
                 table=target.oid,
             )
-        comment, written = own_comment(self.pipeline, target.oid), there.written
+        comment, written = self._own_comment(target.oid), there.written
         shown, latest = (
             view_name(self.options, schema, target.name)
             for schema in (target.schema, latest_schema(target))
@@ -320,11 +320,14 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
             if not is_view and name not in kept:
                 self._client.run(f"DROP TABLE IF EXISTS {name} SYNC", doing=f"dropping {name}")
 
+    def _own_comment(self, oid: int) -> str:
+        return own_comment(self.options, self.pipeline, oid)
+
     def _own(self, oid: int) -> dict[str, bool]:
         """What the pipeline made for a table, views first, and whether it is a view."""
         sql = (
             "SELECT database, name, engine = 'View' AS is_view FROM system.tables "  # noqa: S608
-            f"WHERE comment = {literal(own_comment(self.pipeline, oid))} ORDER BY is_view DESC"
+            f"WHERE comment = {literal(self._own_comment(oid))} ORDER BY is_view DESC"
         )
         found = self._client.read(sql, doing="looking for tables").to_pylist()
         return {_sql((row["database"], row["name"])): bool(row["is_view"]) for row in found}
@@ -339,7 +342,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
         return found[0] if found else None
 
     def _expect_own(self, view: tuple[str, str], target: Target) -> None:
-        if self._comment(view) not in (None, own_comment(self.pipeline, target.oid)):
+        if self._comment(view) not in (None, self._own_comment(target.oid)):
             raise TableRefused(
                 f"table {target.qualified_name}: {_sql(view)} is there already, and this pipeline "
                 "did not make it",

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.destination.clickhouse.options import ClickHouseOptions
+from penstock.destination.clickhouse.options import LEDGER_DATABASE, ClickHouseOptions
 from penstock.destination.families.change_tables.definition import is_change_table
 from penstock.destination.families.target import Target
 from penstock.model.stored import Stored
@@ -74,9 +74,13 @@ def _escaped(name: str) -> str:
     )
 
 
-def own_comment(pipeline: str, table: int) -> str:
-    """What tells tables and views that a pipeline made from those of others."""
-    return f"penstock: pipeline {pipeline}, table {table}"
+def own_comment(options: ClickHouseOptions, pipeline: str, table: int) -> str:
+    """What tells tables and views that a pipeline made from those of others: one with another
+    ledger is another one, whatever its name.
+    """
+    ledger = options.ledger_database
+    place = "" if ledger == LEDGER_DATABASE else f", ledger {ledger}"
+    return f"penstock: pipeline {pipeline}, table {table}{place}"
 
 
 def key_names(target: Target) -> list[str]:

@@ -12,6 +12,8 @@ from penstock.config.server_url import server_url
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
+LEDGER_DATABASE = "penstock"
+
 
 class ClickHouseOptions(DestinationOptions):
     """``database`` is where the tables of a schema are; ``ledger_database`` where the pipeline's
@@ -23,7 +25,7 @@ class ClickHouseOptions(DestinationOptions):
     password: SecretStr | None = None
     ca_file: Path | None = None
     database: Annotated[str, Field(min_length=1)] = "{schema}"
-    ledger_database: Annotated[str, Field(min_length=1)] = "penstock"
+    ledger_database: Annotated[str, Field(min_length=1)] = LEDGER_DATABASE
     mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     timeout: Duration = 60.0

@@ -56,7 +56,7 @@ def create_table(target: Target, table: RowsTable, comment: str) -> str:
         columns.append(f"{quoted(ROW)} String")
     columns += [f"{VERSION} UInt128", f"{DELETED} UInt8"]
     return (
-        f"CREATE TABLE {table.sql} ({listed(columns)}) "
+        f"CREATE TABLE IF NOT EXISTS {table.sql} ({listed(columns)}) "
         f"ENGINE = ReplacingMergeTree({VERSION}, {DELETED}) "
         f"ORDER BY ({listed(map(quoted, key_names(target)))}) "
         f"SETTINGS {_SETTINGS} COMMENT {literal(comment)}"

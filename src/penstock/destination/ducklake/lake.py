@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 _CONFLICT = ("conflict", "Failed to commit DuckLake transaction")
-_NO_LAKE = ("does not exist", "creating a new DuckLake is explicitly disabled")
+# As libpq words it, whatever DuckDB was about to do.
+_LOST = ("server closed the connection", "no connection to the server", "data from server")
+_NO_LAKE = "creating a new DuckLake is explicitly disabled"
 
 
 class NoLakeError(Exception):
@@ -97,13 +99,13 @@ class Lake:
             yield
         except duckdb.Error as error:
             text = self._told(str(error))
-            if any(sign in text for sign in _CONFLICT):
+            is_commit = isinstance(error, duckdb.TransactionException)
+            if is_commit and any(sign in text for sign in _CONFLICT):
                 raise BatchAgain(
                     f"destination ducklake: another writer was faster: {text}"
                 ) from None
-            if isinstance(error, duckdb.IOException | duckdb.ConnectionException) or (
-                "onnection" in text
-            ):
+            # A commit in whose way no other one stood had no answer from the catalogue.
+            if is_commit or _is_away(error, text):
                 self.close()
                 raise DestinationUnavailable(
                     f"destination ducklake: {text}",
@@ -142,7 +144,7 @@ class Lake:
                 )
                 self._session.execute(f"USE {self.name}")
             except _duckdb().Error as error:
-                if any(sign in str(error) for sign in _NO_LAKE):
+                if _NO_LAKE in str(error):
                     raise NoLakeError from None
                 raise
             self._is_attached = True
@@ -210,6 +212,19 @@ class Lake:
             for secret in (self._options.catalog.reveal(), *self._options.catalog.secrets):
                 text = text.replace(secret, "***")
         return text
+
+
+def _is_away(error: Exception, text: str) -> bool:
+    """Whether catalogue or data path did not answer. Other errors quote names and values, in which
+    anything may stand.
+    """
+    duckdb = _duckdb()
+    if isinstance(error, duckdb.IOException | duckdb.ConnectionException):
+        return True
+    if isinstance(error, duckdb.DataError | duckdb.IntegrityError):
+        return False
+    signs = _LOST if isinstance(error, duckdb.ProgrammingError) else ("onnection",)
+    return any(sign in text for sign in signs)
 
 
 def extension_file(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from penstock.destination.contract import Destination, SchemaChange
@@ -84,7 +84,13 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
                     )
                 if table.oid not in known:
                     self._note_table(target, left, notes)
-        self._targets = {**self._targets, **targets}
+        self._set_targets(targets)
+
+    def _set_targets(self, targets: Mapping[int, Target], gone: Collection[int] = ()) -> None:
+        """Put them beside the others. Several threads do: what one has set no other one loses."""
+        with self._lock:
+            all_of_them = {**self._targets, **targets}
+            self._targets = {oid: t for oid, t in all_of_them.items() if oid not in gone}
 
     def _held_as(
         self, table: TableDefinition, there: Target | None
@@ -122,7 +128,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
                 self.drop(place)
             self._forget_copy(table, notes)
             notes[f"table/{table.oid}"] = notes[f"left/{table.oid}"] = None
-        self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
+        self._set_targets({}, gone=[table.oid])
 
     def let_go(self, table: TableDefinition) -> None:
         """What it was like is kept apart from what is followed, for the case that it comes back."""
@@ -130,7 +136,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
             if (there := self._known().get(table.oid)) is not None:
                 notes[f"left/{table.oid}"] = there.to_text()
                 notes[f"table/{table.oid}"] = None
-        self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
+        self._set_targets({}, gone=[table.oid])
 
     def _left(self) -> dict[int, Target]:
         """Tables that were let go, as long as no other one has their names."""

@@ -16,6 +16,9 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
     NoSuchTableError,
     RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
 )
 from pyiceberg.table import Table
 
@@ -132,6 +135,9 @@ class TableCatalog:
             sqlalchemy.exc.OperationalError,
             sqlalchemy.exc.InterfaceError,
             requests.exceptions.RequestException,
+            ServerError,
+            ServiceUnavailableError,
+            TooManyRequestsError,
             OSError,
         ) as error:
             raise DestinationUnavailable(

@@ -76,13 +76,14 @@ class IcebergControlTable(Ledger):
 
     def _notes(self, table: Table) -> dict[str, str]:
         snapshot = table.current_snapshot()
-        if snapshot is None:
-            self._read = (0, {})
-        elif snapshot.snapshot_id != self._read[0]:
-            self._read = (snapshot.snapshot_id, _read_notes(table))
-        notes = dict(self._read[1])
+        wanted = 0 if snapshot is None else snapshot.snapshot_id
+        # Looked at once: other threads read, too, and an older snapshot may be what they found.
+        known, notes = self._read
+        if known != wanted:
+            notes = _read_notes(table) if wanted else {}
+            self._read = wanted, notes
         self._commits.incarnation = notes.get(_INCARNATION, "")
-        return notes
+        return dict(notes)
 
     def _put(self, notes: Mapping[str, str], table: Table) -> None:
         rows = pa.table([list(notes), list(notes.values())], names=["name", "note"])

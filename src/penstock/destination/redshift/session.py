@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -13,8 +14,8 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.families.warehouse.session import WarehouseSession
 from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
 
-# Redshift's number for two transactions of which no order would explain both.
-_CONFLICT = ("1023", "Serializable isolation violation", "could not serialize")
+# Redshift says the number first, of two transactions of which no order would explain both.
+_CONFLICT = re.compile(r"(ERROR: )?1023\b|.*Serializable isolation violation|could not serialize")
 _CONNECT_SECONDS = 30
 
 
@@ -67,8 +68,8 @@ class RedshiftSession(WarehouseSession):
             yield
         except psycopg.Error as error:
             text = self._told(error)
-            if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected) or any(
-                sign in text for sign in _CONFLICT
+            if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected) or (
+                _CONFLICT.match(text)
             ):
                 raise BatchAgain(
                     f"destination redshift: another transaction was faster: {text}"

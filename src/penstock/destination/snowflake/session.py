@@ -14,6 +14,8 @@ from penstock.model.errors import BatchAgain, DestinationError, DestinationUnava
 # Numbers of Snowflake's errors: a lock that was waited for too long, a deadlock, a transaction that
 # somebody ended.
 _CONFLICTS = (625, 626, 629)
+# A session that ended, such as one that said nothing for four hours, and cannot be renewed.
+_ENDED = range(390110, 390116)
 _SECONDS = 60
 
 
@@ -83,7 +85,10 @@ class SnowflakeSession(WarehouseSession):
                 raise BatchAgain(
                     f"destination snowflake: another transaction was faster: {text}"
                 ) from None
-            if isinstance(error, errors.OperationalError | errors.InterfaceError):
+            is_ended = error.errno in _ENDED or isinstance(
+                error, getattr(errors, "ReauthenticationRequest", ())
+            )
+            if is_ended or isinstance(error, errors.OperationalError | errors.InterfaceError):
                 self.close()
                 raise DestinationUnavailable(
                     f"destination snowflake: account {self._options.account}: {text}",

@@ -56,6 +56,7 @@ from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import TakesReplays, Ticket
 from penstock.destination.seen_elsewhere import not_seen_here
+from penstock.model.errors import BatchAgain
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
@@ -224,6 +225,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return
         touched = {oid for batch in batches for oid in batch.touched()}
         with self._lock, self._until_ended(touched), self._changing() as notes:
+            self._expect_as_told()
             targets, changed = dict(self._targets), dict[int, Target]()
             begun = self._begun()
             for number, step in enumerate(steps, start=1):
@@ -240,7 +242,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             commit = self._commits + 1
             notes["commits"] = str(commit)
             notes["progress"] = watermarks_text(watermarks)
-        self._targets = {**self._targets, **changed}
+        self._set_targets(changed)
         self._commits = commit
         self.stage.remove([file for batch in batches for file in batch.files])
         self._maintenance.touched(touched)
@@ -292,6 +294,17 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             if idle.get("watermarks") and idle["commits"] == self._commits:
                 return watermarks_from(idle["watermarks"])
         return watermarks_from(notes["progress"]) if "progress" in notes else None
+
+    def _expect_as_told(self) -> None:
+        """Raise BatchAgain where a commit whose answer was lost landed after the ledger was asked:
+        this one may bring the same rows. Where tables tell by themselves, they are asked.
+        """
+        if self.capabilities.atomic:
+            commits = self.ledger.read("commits").get("commits", 0)
+            if int(commits) != self._commits:
+                raise BatchAgain(
+                    f"destination {self.name}: a commit whose answer was lost is there by now"
+                )
 
     def _remember(self, watermarks: Watermarks | None) -> None:
         """Put a frontier that moved without rows down where it wakes nobody. Who finds a later

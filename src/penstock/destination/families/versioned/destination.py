@@ -119,7 +119,7 @@ class VersionedDestination(KeptChanges, TakesReplays):
                 if [*change.position] > done:
                     self._alter(change, self._targets, notes)
                     notes["schema"] = json.dumps(change.position)
-            self._targets = {**self._targets, **after}
+            self._set_targets(after)
 
     def let_go(self, table: TableDefinition) -> None:
         """Nothing: its rows are in places of its own, which have its number."""

@@ -24,7 +24,9 @@ class WarehouseLedger(Ledger):
     """A table named after the pipeline: pipelines do not get in each other's way.
 
     Long notes lie in pieces. What the driver wrote it knows: once it has taken over, nothing is
-    read again, so looking something up wakes no warehouse.
+    read again, so looking something up wakes no warehouse. Where a transaction was not committed,
+    or its answer was lost, it is read anew, and again behind the next fence: until then the server
+    may still have been about to commit it.
     """
 
     def __init__(self, session: WarehouseSession, dialect: Dialect, pipeline: str) -> None:
@@ -35,6 +37,7 @@ class WarehouseLedger(Ledger):
         self._known: dict[str, str] | None = None
         self._is_driver = False
         self._fenced_in = 0
+        self._is_doubtful = False
         session.on_rollback(self._forget_known)
 
     def take_over(self) -> int:
@@ -63,7 +66,7 @@ class WarehouseLedger(Ledger):
                 self._session.run(self._insert([self._row(DRIVER, 0, str(driver))]))
         if not is_counted:
             raise BatchAgain(f"no driver of pipeline {self._pipeline} was counted yet")
-        self._known, self._is_driver = self._all(), True
+        self._known, self._is_driver, self._is_doubtful = self._all(), True, False
         return driver
 
     def read(self, prefix: str = "") -> dict[str, str]:
@@ -96,7 +99,7 @@ class WarehouseLedger(Ledger):
         return True
 
     def _forget_known(self) -> None:
-        self._known, self._fenced_in = None, 0
+        self._known, self._fenced_in, self._is_doubtful = None, 0, True
 
     def _fence(self, driver: int) -> None:
         """Touch the driver's number: who takes over meanwhile waits, or one of both fails."""
@@ -107,6 +110,8 @@ class WarehouseLedger(Ledger):
             self._touch() + own, 1, lambda found: fenced(self._dialect.name, self._pipeline)
         )
         self._fenced_in = self._session.transactions
+        if self._is_doubtful:
+            self._known, self._is_doubtful = None, False
 
     def _touch(self) -> str:
         return f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(DRIVER)}"
