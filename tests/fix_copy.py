@@ -14,6 +14,7 @@ from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.plan import plan_copy
+from penstock.source.postgres.snapshot.reading import ExportedSnapshot
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
 from tests.application_session import connect
@@ -43,10 +44,9 @@ class Copy:
 
     def readers(self, chunk_bytes: int = _ONE_CHUNK) -> list[SourceChunkReader]:
         plan = plan_copy(self.source, chunk_bytes)
+        snapshot = ExportedSnapshot(self.snapshot_name, self.point)
         return [
-            SourceChunkReader(
-                self.url, self.source.table, chunk, plan.where, self.snapshot_name, self.point
-            )
+            SourceChunkReader(self.url, self.source.table, chunk, plan.where, snapshot)
             for chunk in plan.chunks
         ]
 

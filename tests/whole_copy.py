@@ -18,6 +18,7 @@ from penstock.source.postgres.catalogue.definitions import read_definitions_by_o
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.plan import plan_copy
+from penstock.source.postgres.snapshot.reading import ExportedSnapshot
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
@@ -99,7 +100,7 @@ def _copy(
     plan = plan_copy(relations, _CHUNK_BYTES)
     writer = destination.chunk_writer(table)
     for chunk in plan.chunks:
-        point = Frontier.before(held.lsn)
-        writer.write(SourceChunkReader(url, relations.table, chunk, plan.where, held.name, point))
+        snapshot = ExportedSnapshot(held.name, Frontier.before(held.lsn))
+        writer.write(SourceChunkReader(url, relations.table, chunk, plan.where, snapshot))
     destination.finish_copy(table)
     destination.complete_table(table)

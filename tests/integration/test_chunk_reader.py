@@ -29,6 +29,7 @@ from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.keys import read_keys
+from penstock.source.postgres.snapshot.reading import ExportedSnapshot
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.snapshot.source_session import APPLICATION, close_idle_sessions
@@ -358,7 +359,7 @@ def test_a_server_that_is_not_there() -> None:
     table = TableSchema(1, "public", "t", "d", ())
     chunk = Chunk(1, 0, 1, "public", "t", 1, 0, None, 0)
     url = ConnectionUrl("postgresql://u:secret@127.0.0.1:1/x")
-    reader = SourceChunkReader(url, table, chunk, None, "s", NOTHING)
+    reader = SourceChunkReader(url, table, chunk, None, ExportedSnapshot("s", NOTHING))
     for read in (reader.typed, lambda: reader.raw(binary=True)):
         with pytest.raises(PenstockError) as caught:
             list(read())

@@ -23,6 +23,8 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("src/penstock/spark/table_read_settings.py", "5baa61e4"): "shows where a password stands",
     ("tests/contract/test_iceberg.py", "5459f7a2"): "must not be shown",
     ("tests/unit/test_snowflake.py", "83a5b8a7"): "must not be shown",
+    ("tests/unit/test_lost_connections.py", "6d613a1e"): "is a word of what a server says",
+    ("tests/unit/test_lost_connections.py", "e5e9fa1b"): "of a server that asks for none",
     ("tests/golden/debezium/messages/numbers_precise.jsonl", "84f79784"): "a number",
     ("tests/golden/debezium/messages/numbers_precise.jsonl", "ba9e6aa4"): "a number",
     ("tests/golden/debezium/regenerate.py", "71f8e797"): "of a server that asks for none",

@@ -43,7 +43,7 @@ from penstock.source.postgres.snapshot.arrow_columns import typed_schema
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.held_snapshot import ProcessSnapshotKeeper
 from penstock.source.postgres.snapshot.plan import plan_copy
-from penstock.source.postgres.snapshot.reading import written
+from penstock.source.postgres.snapshot.reading import ExportedSnapshot, written
 from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.shared_read import exported_snapshot, tell_read
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
@@ -112,9 +112,8 @@ class PenstockTableReader(DataSourceReader):
                 _errors_of_a_read(),
                 _snapshot(url, partition.snapshot_name) as name,
             ):
-                reader = SourceChunkReader(
-                    url, partition.table, chunk, partition.where, name, NOTHING
-                )
+                snapshot = ExportedSnapshot(name, NOTHING)
+                reader = SourceChunkReader(url, partition.table, chunk, partition.where, snapshot)
                 for batch in reader.typed():
                     yield batch.cast(schema)
                 if partition.snapshot_name is not None:

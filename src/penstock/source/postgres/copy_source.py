@@ -34,7 +34,7 @@ from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.plan import plan_copy
-from penstock.source.postgres.snapshot.reading import Holder
+from penstock.source.postgres.snapshot.reading import ExportedSnapshot
 from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
@@ -117,7 +117,8 @@ class PostgresCopySource(CopySource):
     def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
         point = Frontier.before(ticket["lsn"])
         pid, start = ticket["holder"]
-        return partial(_open_chunk, self._config.source.url, ticket["name"], point, (pid, start))
+        snapshot = ExportedSnapshot(ticket["name"], point, (pid, start))
+        return partial(_open_chunk, self._config.source.url, snapshot)
 
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
@@ -165,11 +166,9 @@ class PostgresCopySource(CopySource):
 
 def _open_chunk(
     url: ConnectionUrl,
-    snapshot_name: str,
-    snapshot: Frontier,
-    holder: Holder,
+    snapshot: ExportedSnapshot,
     table: TableSchema,
     chunk: Chunk,
     where: str | None,
 ) -> SourceChunkReader:
-    return SourceChunkReader(url, table, chunk, where, snapshot_name, snapshot, holder)
+    return SourceChunkReader(url, table, chunk, where, snapshot)

@@ -10,7 +10,6 @@ import pyarrow as pa
 from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.model.lsn import Frontier
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.source.copy_plan import Chunk
@@ -21,7 +20,7 @@ from penstock.source.postgres.snapshot.arrow_columns import (
     typed_schema,
 )
 from penstock.source.postgres.snapshot.reading import (
-    Holder,
+    ExportedSnapshot,
     is_held,
     reading,
     rewritten,
@@ -40,9 +39,8 @@ S = TypeVar("S", bound=ReadSession)
 class SourceChunkReader(ChunkReader):
     """Connects when it is read; the session is kept for the next chunk that this process reads.
 
-    ``where`` is the plan's, and ``snapshot_name`` the exported snapshot; ``holder`` is the server's
-    session that holds it, where a server that was restarted may have given its name to another one.
-    ``rows`` counts what was read, once all was. One that is left before its end closes its session.
+    ``where`` is the plan's. ``rows`` counts what was read, once all was. One that is left before
+    its end closes its session.
     """
 
     def __init__(
@@ -51,19 +49,16 @@ class SourceChunkReader(ChunkReader):
         table: TableSchema,
         chunk: Chunk,
         where: str | None,
-        snapshot_name: str,
-        snapshot: Frontier,
-        holder: Holder | None = None,
+        snapshot: ExportedSnapshot,
     ) -> None:
         self.table = table
         self.chunk = chunk.key
-        self.snapshot = snapshot
+        self.snapshot = snapshot.at
         self.rows = 0
         self._url = url
         self._range = chunk
         self._where = where
-        self._snapshot_name = snapshot_name
-        self._holder = holder
+        self._exported = snapshot
         self._relation = sql.Identifier(chunk.schema, chunk.name)
 
     def raw(self, *, binary: bool) -> Iterator[bytes]:
@@ -119,7 +114,7 @@ class SourceChunkReader(ChunkReader):
 
     def _session(self, kind: type[S]) -> AbstractContextManager[S]:
         return reading(
-            kind, self._url, self.table, self._relation, self._snapshot_name, self._check_relation
+            kind, self._url, self.table, self._relation, self._exported.name, self._check_relation
         )
 
     def _check_relation(self, session: ReadSession) -> None:
@@ -140,11 +135,11 @@ class SourceChunkReader(ChunkReader):
             sql.Literal(self._relation.as_string(None)),
             types,
             oid=sql.Literal(self._range.relation),
-            held=is_held(self._holder),
+            held=is_held(self._exported.holder),
         )
         oid, file, found, held = session.row(query.as_string(None))
         if not held:
-            raise snapshot_gone(self._snapshot_name, "whoever holds one of that name is another")
+            raise snapshot_gone(self._exported.name, "whoever holds one of that name is another")
         where = f"{self._range.schema}.{self._range.name}"
         if (oid, file) != (self._range.relation, self._range.file):
             raise rewritten(self.table, f"the file of {where} is another one")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import RowsRefused, SnapshotGone, SourceUnavailable, TableRewritten
+from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.snapshot.source_session import (
     ReadSession,
@@ -21,6 +23,18 @@ S = TypeVar("S", bound=ReadSession)
 
 Holder = tuple[int, str]
 """The number of a server's session, and when it began: numbers are used again."""
+
+
+@dataclass(frozen=True)
+class ExportedSnapshot:
+    """``name`` is the server's, ``at`` its point. ``holder`` is the session that holds it, where a
+    server that was restarted may have given the name to another one.
+    """
+
+    name: str
+    at: Frontier
+    holder: Holder | None = None
+
 
 # What the server answers to a snapshot that nobody holds (any more): by version and cause.
 _NO_SNAPSHOT = {"22023", "42704", "55000"}
