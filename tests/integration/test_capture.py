@@ -348,7 +348,7 @@ def test_values_come_in_one_text_form_whatever_the_roles_settings(
         "b": "\\x00ff",
         "f": "0.30000000000000004",
     }
-    assert len(VALUE_SETTINGS) == 8
+    assert len(VALUE_SETTINGS) == 9
 
 
 def test_only_chosen_tables_are_there(pipeline: PipelineUnderTest) -> None:
