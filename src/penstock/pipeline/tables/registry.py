@@ -175,7 +175,7 @@ class TableRegistry:
         )
         _log.warning(
             "%s; it is set aside, the other tables go on (%s)",
-            error.message,
+            error.message.rstrip("."),
             error.remedy,
             extra={"event": "table_refused", "table": self.qualified_name(error.table)},
         )
