@@ -16,6 +16,7 @@ from pydantic import SecretStr, ValidationError
 
 from penstock.destination.contract import Destination
 from penstock.destination.ducklake import destination as ducklake_destination
+from penstock.destination.ducklake import house_lock
 from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.merging import merge_rows
@@ -304,6 +305,76 @@ def test_maintenance_leaves_the_rows(
         deliver(destination, builder.frontier, [runs[-1]])
         destination._maintenance.wait()
     assert_delivered(adapter, reference(*runs))
+    adapter.close()
+
+
+def _lake_with_rows(tmp_path: Path, database: str) -> tuple[DucklakeAdapter, DucklakeDestination]:
+    adapter = DucklakeAdapter(tmp_path, database)
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, DucklakeDestination)
+    for number in range(2):
+        deliver(destination, builder.frontier, [insert_items(builder, number, 20)])
+    destination.maintain_rest()
+    with destination._lake.transaction() as session:
+        session.execute("CREATE TABLE others (id INT)")
+        for _ in range(4):
+            session.execute("INSERT INTO others SELECT * FROM range(1000)")
+    return adapter, destination
+
+
+def test_another_pipeline_keeps_house_while_rows_are_deleted(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckLake's compaction beside a small delete brings its rows back; so it has to wait."""
+    monkeypatch.setattr(house_lock, "_TURN", "100ms")
+    adapter, keeper = _lake_with_rows(tmp_path, database)
+    other = Lake(adapter.options)
+    with other.transaction() as session:
+        session.execute("DELETE FROM others WHERE id = 7")
+        with pytest.raises(DestinationUnavailable, match="write to the lake all the time"):
+            keeper.maintain_rest()
+    keeper.maintain_rest()
+    with other.session() as session:
+        assert session.execute("SELECT count(*) FROM others WHERE id = 7").fetchone() == (0,)
+    with (
+        keeper._lake.alone(),
+        pytest.raises(DestinationUnavailable, match="puts the lake's files together"),
+        other.transaction(),
+    ):
+        pytest.fail("nobody writes beside maintenance")
+    other.close()
+    adapter.close()
+
+
+def test_a_delete_whose_lock_was_lost_is_not_committed(tmp_path: Path, database: str) -> None:
+    adapter, keeper = _lake_with_rows(tmp_path, database)
+    other = Lake(adapter.options)
+
+    def delete_beside_maintenance() -> None:
+        with other.transaction() as session:
+            session.execute("DELETE FROM others WHERE id = 7")
+            with psycopg.connect(database, autocommit=True) as conn:
+                conn.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks"
+                    " WHERE mode = 'RowExclusiveLock' AND relation = 'ducklake_metadata'::regclass"
+                )
+            keeper.maintain_rest()
+
+    with pytest.raises(DestinationUnavailable):
+        delete_beside_maintenance()
+    with other.transaction() as session:
+        found = session.execute("SELECT count(*) FROM others WHERE id = 7").fetchone()
+        session.execute("DELETE FROM others WHERE id = 7")
+    assert found == (4,)
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE"
+            " application_name = 'penstock ducklake' AND datname = current_database()"
+        )
+    with other.transaction() as session:
+        found = session.execute("SELECT count(*) FROM others WHERE id = 7").fetchone()
+    assert found == (0,)
+    other.close()
     adapter.close()
 
 

@@ -291,12 +291,12 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     def maintain_rest(self) -> None:
         """All tables at once. Whatever is put together here is no change of rows. In the driver and
-        between batches: beside a delete it would be a conflict.
+        between batches, of whichever pipeline: beside a delete it would undo that.
         """
         lake = literal(self._lake.name)
         keep = int(self.options.maintenance.keep_snapshots)
         old = f"older_than => now() - INTERVAL {keep} SECOND"
-        with self._lake.session() as session:
+        with self._lake.alone() as session:
             session.execute(f"CALL ducklake_flush_inlined_data({lake})")
             session.execute(f"CALL ducklake_rewrite_data_files({lake})")
             session.execute(f"CALL ducklake_merge_adjacent_files({lake})")

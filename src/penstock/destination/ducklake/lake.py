@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.destination.ducklake.house_lock import HouseLock
 from penstock.destination.ducklake.names import literal
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
@@ -42,6 +43,7 @@ class Lake:
         self._is_attached = False
         self._depth = 0
         self._in_transaction = False
+        self._house = HouseLock(options.catalog) if options.catalog is not None else None
         self.may_create = False
 
     @contextmanager
@@ -79,17 +81,34 @@ class Lake:
             if self._in_transaction:
                 yield session
                 return
-            session.execute("BEGIN")
-            self._in_transaction = True
-            try:
-                yield session
-                session.execute("COMMIT")
-            except BaseException:
-                with suppress(Exception):
-                    session.execute("ROLLBACK")
-                raise
-            finally:
-                self._in_transaction = False
+            with self._beside_others() as expect_locked:
+                session.execute("BEGIN")
+                self._in_transaction = True
+                try:
+                    yield session
+                    expect_locked()
+                    session.execute("COMMIT")
+                except BaseException:
+                    with suppress(Exception):
+                        session.execute("ROLLBACK")
+                    raise
+                finally:
+                    self._in_transaction = False
+
+    @contextmanager
+    def alone(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """For maintenance: no transaction of Penstock's is under way in the lake meanwhile."""
+        with (
+            self.session() as session,
+            nullcontext() if self._house is None else self._house.alone(),
+        ):
+            yield session
+
+    def _beside_others(self) -> AbstractContextManager[Callable[[], None]]:
+        # A catalogue that is a file is open in one process only.
+        if self._house is None:
+            return nullcontext(lambda: None)
+        return self._house.beside_others()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -126,6 +145,8 @@ class Lake:
                 with suppress(Exception):
                     self._session.close()
             self._session, self._is_attached, self._in_transaction = None, False, False
+            if self._house is not None:
+                self._house.close()
             # What could not be detached, because its catalogue is gone, keeps its name.
             self.name = f"lake_{next(_numbers)}"
 

@@ -1,0 +1,112 @@
+"""Whoever puts the files of a lake together does so alone.
+
+DuckLake keeps house for a whole lake, whose tables may be of several pipelines, and its compaction
+beside a transaction that deletes brings deleted rows back without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.model.errors import DestinationUnavailable
+
+_CONNECT_SECONDS = 10
+_TURN = "30s"
+# A table whose lock only who may write to the lake can take: anybody could hold an advisory one.
+# DuckLake itself reads it, and writes to it where options are set.
+_TABLE = "public.ducklake_metadata"
+
+
+class HouseLock:
+    """Of the lake whose catalogue is in this database, for all processes."""
+
+    def __init__(self, catalog: ConnectionUrl) -> None:
+        self._catalog = catalog
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @contextmanager
+    def beside_others(self) -> Iterator[Callable[[], None]]:
+        """For a transaction. What it gives is called before the commit, and raises
+        DestinationUnavailable where the lock was lost meanwhile.
+        """
+        with self._locked("ROW EXCLUSIVE", "another pipeline puts the lake's files together"):
+            yield self._still_there
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """For maintenance. Raises DestinationUnavailable where no turn comes in half a minute."""
+        with self._locked("SHARE ROW EXCLUSIVE", "other pipelines write to the lake all the time"):
+            yield
+
+    def close(self) -> None:
+        """Give up the connection, and what it holds."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
+
+    @contextmanager
+    def _locked(self, mode: str, others: str) -> Iterator[None]:
+        lock = f"BEGIN; SET LOCAL lock_timeout = '{_TURN}'; LOCK {_TABLE} IN {mode} MODE"
+        with self._explained(others):
+            try:
+                if self._connection is not None:
+                    self._connection.execute(lock.encode())
+            except psycopg.OperationalError:
+                # The server may have been started anew since.
+                self.close()
+            if self._connection is None:
+                self._connection = self._connected()
+                self._connection.execute(lock.encode())
+        try:
+            yield
+        finally:
+            if self._connection is not None:
+                try:
+                    self._connection.execute("ROLLBACK")
+                except psycopg.Error:
+                    self.close()
+
+    def _still_there(self) -> None:
+        with self._explained("the lock"):
+            if self._connection is None:
+                raise psycopg.OperationalError("the connection that holds the lock was closed")
+            self._connection.execute("SELECT 1")
+
+    @contextmanager
+    def _explained(self, others: str) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            self.close()
+            text, remedy = str(error).strip(), "see that the catalogue can be reached"
+            if isinstance(error, errors.LockNotAvailable):
+                text, remedy = others, "it is tried again; a lake of its own has to wait for nobody"
+            if isinstance(error, errors.InsufficientPrivilege):
+                remedy = "let its role write to the tables of the catalogue"
+            for secret in (self._catalog.reveal(), *self._catalog.secrets):
+                text = text.replace(secret, "***")
+            raise DestinationUnavailable(
+                f"destination ducklake: {self._catalog}: {text}", remedy=remedy
+            ) from None
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(
+            self._catalog.reveal(),
+            autocommit=True,
+            prepare_threshold=None,
+            application_name="penstock ducklake",
+            connect_timeout=_CONNECT_SECONDS,
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=6,
+        )
+        # A merge may take as long as it likes.
+        connection.execute("SET idle_in_transaction_session_timeout = 0")
+        return connection
