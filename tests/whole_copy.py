@@ -43,7 +43,7 @@ def copy_whole(source: str, target: str, **full: object) -> list[Unrestored]:
     destination = PostgresDestination(PostgresOptions.model_validate(options), PIPELINE)
     try:
         destination.open()
-        with _snapshot(source) as held:
+        with snapshot_of(source) as held:
             tables = _followed(source)
             wishes = destination.schema_options
             assert wishes is not None
@@ -70,12 +70,16 @@ def copy_whole(source: str, target: str, **full: object) -> list[Unrestored]:
 
 
 @contextmanager
-def _snapshot(source: str) -> Iterator[HeldSnapshot]:
+def snapshot_of(source: str) -> Iterator[HeldSnapshot]:
     with psycopg.connect(source) as conn:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        row = conn.execute("SELECT pg_export_snapshot()").fetchone()
+        row = conn.execute(
+            "SELECT pg_export_snapshot(), pid, extract(epoch FROM backend_start)::text"
+            " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        ).fetchone()
         assert row is not None
-        yield HeldSnapshot(row[0], 0x50, 0, "", "", 0)
+        name, pid, start = row
+        yield HeldSnapshot(name, 0x50, pid, start, "", 0)
 
 
 def _followed(source: str) -> list[TableDefinition]:

@@ -6,15 +6,24 @@ import difflib
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from penstock import failpoints
+from penstock.config.connection_url import ConnectionUrl
 from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import SourceUnavailable
+from penstock.source.postgres.whole_schema import dump as dumping
+from penstock.source.postgres.whole_schema.dump import dump_schema
 from penstock.source.postgres.whole_schema.programs import find_programs
+from penstock.source.schema_dump import DumpOptions
 from tests.fix_postgres import SETTINGS, FreshServer, drop_database, home_of
-from tests.whole_copy import copy_whole
+from tests.whole_copy import copy_whole, snapshot_of
 from tests.whole_schemas import (
     LATER,
     RENTAL_TABLES,
@@ -75,6 +84,27 @@ def test_a_second_copy_follows_what_changed(database: str, empty: str) -> None:
     with psycopg.connect(empty) as conn:
         # Drawn from here: it does not go back.
         assert conn.execute("SELECT nextval('public.ticket')").fetchone() == (160,)
+
+
+def test_a_snapshot_s_name_may_be_another_s(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart of the server names come again: it would be a schema of another point."""
+    url, options = ConnectionUrl(database), DumpOptions()
+    dump = partial(dump_schema, url, options=options, check=lambda: None, application="test")
+    with snapshot_of(database) as held:
+        dump(held)
+        with pytest.raises(SourceUnavailable, match="ended before the schema was read"):
+            dump(replace(held, backend_start="1.5"))
+    # The holder's session ends in here.
+    with suppress(psycopg.OperationalError), snapshot_of(database) as held:
+
+        def dump_beside_restart(*_: object) -> None:
+            with psycopg.connect(database) as conn:
+                conn.execute("SELECT pg_terminate_backend(%s, 5000)", [held.backend_pid])
+
+        monkeypatch.setattr(dumping, "_run", dump_beside_restart)
+        monkeypatch.setattr(Path, "read_bytes", lambda _: b"")
+        with pytest.raises(SourceUnavailable, match="ended before the schema was read"):
+            dump(held)
 
 
 VIEWS = (

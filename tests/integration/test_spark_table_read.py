@@ -22,8 +22,13 @@ from pyspark.sql.functions import count, count_distinct, spark_partition_id
 from pyspark.sql.functions import sum as sum_of
 
 from penstock.config.connection_url import ConnectionUrl
+from penstock.model.errors import SnapshotGone
+from penstock.model.lsn import NOTHING
 from penstock.source.postgres.snapshot.held_snapshot import ProcessSnapshotKeeper
+from penstock.source.postgres.snapshot.reading import ExportedSnapshot
 from penstock.spark import register
+from penstock.spark.table_read_settings import TableReadSettings
+from penstock.spark.table_reader import PenstockTableReader, read_schema
 from tests.application_session import connect
 from tests.fix_pipeline import wait_until
 from tests.integration.test_chunk_values import VALUES, create_values, same
@@ -290,6 +295,30 @@ def test_who_still_reads_is_not_idle(conn: Connection, database: str, tmp_path: 
         assert keeper.current() == held
     wait_until(lambda: holder_sessions(conn) == 0, "the holder has ended")
     assert not (tmp_path / "held").exists()
+
+
+def test_a_snapshot_s_name_may_be_another_s(conn: Connection, database: str) -> None:
+    """After a restart of the server names come again: it would be a table of another moment."""
+    fill(conn)
+    options = {"url": database, "table": "accounts", **BLOCKS}
+    reader = PenstockTableReader(TableReadSettings.of(options), read_schema(options))
+    with connect(database) as holder, holder.transaction():
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        row = holder.execute(
+            "SELECT pg_export_snapshot(), extract(epoch FROM backend_start)::text"
+            " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        ).fetchone()
+        assert row is not None
+        name, start = row
+
+        def read(began: str) -> int:
+            snapshot = ExportedSnapshot(name, NOTHING, (holder.info.backend_pid, began))
+            part, *_ = reader._parts(reader._source(), snapshot)
+            return sum(batch.num_rows for batch in reader.read(part))
+
+        assert read(start)
+        with pytest.raises(SnapshotGone, match="is another"):
+            read("1.5")
 
 
 def test_one_partition_needs_no_holder(conn: Connection, load: Load) -> None:

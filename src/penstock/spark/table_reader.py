@@ -67,13 +67,13 @@ def _spark_schema(table: TableSchema) -> StructType:
 
 @dataclass
 class _Part(InputPartition):
-    """One chunk of ``parts``. Without ``snapshot_name`` it is the only one."""
+    """One chunk of ``parts``. Without ``snapshot`` it is the only one."""
 
     table: TableSchema
     chunk: Chunk
     where: str | None
     parts: int
-    snapshot_name: str | None
+    snapshot: ExportedSnapshot | None
 
 
 class PenstockTableReader(DataSourceReader):
@@ -98,7 +98,8 @@ class PenstockTableReader(DataSourceReader):
                 grace_seconds=self._settings.snapshot_grace,
             ).take()
             # Once more: a partition that came before the snapshot belongs to it.
-            return self._parts(self._source(), held.name)
+            snapshot = ExportedSnapshot(held.name, NOTHING, held.holder)
+            return self._parts(self._source(), snapshot)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there is no partition at all, Spark gives None.
@@ -110,14 +111,13 @@ class PenstockTableReader(DataSourceReader):
             with (
                 _told_to_people(),
                 _errors_of_a_read(),
-                _snapshot(url, partition.snapshot_name) as name,
+                _snapshot(url, partition.snapshot) as snapshot,
             ):
-                snapshot = ExportedSnapshot(name, NOTHING)
                 reader = SourceChunkReader(url, partition.table, chunk, partition.where, snapshot)
                 for batch in reader.typed():
                     yield batch.cast(schema)
-                if partition.snapshot_name is not None:
-                    tell_read(url, name, chunk.number, partition.parts)
+                if partition.snapshot is not None:
+                    tell_read(url, snapshot.name, chunk.number, partition.parts)
         finally:
             # What runs in this process next may have nothing to do with this database.
             close_idle_sessions()
@@ -132,22 +132,24 @@ class PenstockTableReader(DataSourceReader):
             )
         return source
 
-    def _parts(self, source: CopyRelations, snapshot_name: str | None) -> list[_Part]:
+    def _parts(self, source: CopyRelations, snapshot: ExportedSnapshot | None) -> list[_Part]:
         plan = plan_copy(source, self._settings.chunk_bytes)
         return [
-            _Part(source.table, chunk, plan.where, len(plan.chunks), snapshot_name)
+            _Part(source.table, chunk, plan.where, len(plan.chunks), snapshot)
             for chunk in plan.chunks
         ]
 
 
 @contextmanager
-def _own_snapshot(url: ConnectionUrl) -> Iterator[str]:
+def _own_snapshot(url: ConnectionUrl) -> Iterator[ExportedSnapshot]:
     with exported_snapshot(url, _APPLICATION) as (_, name):
-        yield name
+        yield ExportedSnapshot(name, NOTHING)
 
 
-def _snapshot(url: ConnectionUrl, name: str | None) -> AbstractContextManager[str]:
-    return _own_snapshot(url) if name is None else nullcontext(name)
+def _snapshot(
+    url: ConnectionUrl, held: ExportedSnapshot | None
+) -> AbstractContextManager[ExportedSnapshot]:
+    return _own_snapshot(url) if held is None else nullcontext(held)
 
 
 def _read_source(settings: TableReadSettings) -> CopyRelations:

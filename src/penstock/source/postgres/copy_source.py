@@ -111,8 +111,7 @@ class PostgresCopySource(CopySource):
         return str(row[0])
 
     def snapshot_ticket(self, snapshot: HeldSnapshot) -> Mapping[str, Any]:
-        holder = [snapshot.backend_pid, snapshot.backend_start]
-        return {"name": snapshot.name, "lsn": snapshot.lsn, "holder": holder}
+        return {"name": snapshot.name, "lsn": snapshot.lsn, "holder": list(snapshot.holder)}
 
     def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
         point = Frontier.before(ticket["lsn"])

@@ -35,6 +35,11 @@ class HeldSnapshot:
     host: str
     pid: int
 
+    @property
+    def holder(self) -> tuple[int, str]:
+        """The session of the server that holds it, for is_held()."""
+        return self.backend_pid, self.backend_start
+
 
 class SnapshotRecord:
     """One snapshot's record, in a folder of its own.

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceError, SourceUnavailable
 from penstock.source.postgres.connect import connect, without_secrets
+from penstock.source.postgres.snapshot.reading import is_held
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.whole_schema.programs import find_programs
@@ -124,6 +125,9 @@ def dump_schema(
             *(f"--exclude-schema={schema}" for schema in OWN_SCHEMAS),
         ]
         _run(arguments, url, check, application)
+        if snapshot is not None:
+            with connect(url, application_name=application) as conn:
+                _expect_held(conn, snapshot)
         return SchemaDump(file.read_bytes(), snapshot.lsn if snapshot else 0, facts)
 
 
@@ -154,8 +158,9 @@ def _facts(
             if snapshot is not None:
                 name = sql.Literal(snapshot.name)
                 conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
+                _expect_held(conn, snapshot)
         except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue) as error:
-            raise SourceUnavailable("The snapshot ended before the schema was read.") from error
+            raise _snapshot_ended() from error
         indexes = conn.execute(_INDEXES, [own]).fetchall()
         foreign_keys = conn.execute(_FOREIGN_KEYS, [own]).fetchall()
         populated = conn.execute(_POPULATED).fetchall()
@@ -179,6 +184,18 @@ def _facts(
         ),
         uncopied=tuple(uncopied),
     )
+
+
+def _expect_held(conn: psycopg.Connection[Any], snapshot: HeldSnapshot) -> None:
+    """After a restart of the server the same name may be another's."""
+    with source_errors("asking who holds a snapshot"):
+        row = conn.execute(sql.SQL("SELECT {}").format(is_held(snapshot.holder))).fetchone()
+    if row != (True,):
+        raise _snapshot_ended()
+
+
+def _snapshot_ended() -> SourceUnavailable:
+    return SourceUnavailable("The snapshot ended before the schema was read.")
 
 
 def _run(
