@@ -16,9 +16,11 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from penstock.config import load_pipeline
+from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.testing.change_builder import Column, table
 from penstock.testing.contract.deliveries import definition, deliver
 from tests.documented import destination_example
@@ -26,6 +28,7 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.http_get import http_get
 from tests.many_receivers import many_receivers
 from tests.pipelines import pipeline_on
+from tests.tcp_proxy import TcpProxy
 from tests.webhook_receiver import Receiver, wait_until
 from tests.webhook_shop import KEY, PIPELINE, Shop
 
@@ -62,6 +65,29 @@ def test_a_deliverer_that_is_killed_loses_nothing(
         last.terminate()
         assert last.wait(60) == 0
     assert all(kept.behind == 0 for kept in shop.subscriptions.all())
+    shop.close()
+
+
+def test_serve_waits_for_a_database_that_is_away(
+    pg_server: EmbeddedPostgres, database: str, tmp_path: Path, receiver: Receiver
+) -> None:
+    """Machines start their services in any order."""
+    shop = Shop(database, tmp_path / "outbox", receiver, deliver="serve")
+    shop.add("/hook")
+    shop.start()
+    shop.insert(0, 10)
+    with TcpProxy(pg_server.port) as network:
+        network.refuse()
+        url = make_conninfo(database, host="127.0.0.1", port=network.port)
+        with served(url, tmp_path) as (waiting, address):
+            wait_until(lambda: "nothing is delivered" in health(address), 60)
+            waiting.terminate()
+            assert waiting.wait(60) == 0
+        with served(url, tmp_path) as (_, address):
+            wait_until(lambda: "nothing is delivered" in health(address), 60)
+            network.accept()
+            wait_until(lambda: answers(address), 60)
+            wait_until(lambda: set(shop.ids("/hook")) == set(range(10)), 60)
     shop.close()
 
 
@@ -106,6 +132,13 @@ def answers(address: str) -> bool:
         return http_get(f"http://{address}/health").status == 200
     except ConnectionRefusedError:
         return False
+
+
+def health(address: str) -> str:
+    try:
+        return http_get(f"http://{address}/health").text
+    except ConnectionRefusedError:
+        return ""
 
 
 def test_the_documented_pipeline(

@@ -203,10 +203,10 @@ def serve(
 ) -> None:
     """Deliver, and serve the API, apart from `penstock run` (destination.deliver: serve).
 
-    It needs the outbox's folder and the database, not the source.
+    It needs the outbox's folder and the database, not the source. Where these are away when it
+    starts, it waits for them.
     """
     import logging
-    import time
 
     from penstock.cli.run import StopOnSignal
     from penstock.destination.webhooks.delivery.shown_deliveries import ShownDeliveries
@@ -221,20 +221,13 @@ def serve(
         )
     stopping = StopOnSignal()
     stopping.install()
-    log = logging.getLogger(__name__)
     shown = ShownDeliveries(view, options)
-    service = shown.service
     with (
         shown_logs(view.delivery, say),
         shown_metrics(shown, _metrics_at(view.metrics, metrics), say),
     ):
-        service.start()
-        log.info("delivering", extra={"event": "webhooks_delivering"})
-        while not stopping() and not service.has_ended:
-            time.sleep(0.1)
-        service.stop()
-        service.check()
-        log.info("stopped", extra={"event": "stopped"})
+        shown.service.run(stopping)
+        logging.getLogger(__name__).info("stopped", extra={"event": "stopped"})
 
 
 def _view(file: Path) -> tuple[PipelineConfig, WebhooksOptions]:

@@ -6,13 +6,17 @@ import asyncio
 import logging
 import resource
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.backoff import Backoff
 from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import outbox_storage
+from penstock.model.error_policy import Action, decide
 from penstock.model.errors import DestinationError, PenstockError
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 5.0
 # A name that cannot be looked up takes a thread for many seconds.
 _THREADS = 64
+_TURN_SECONDS = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +40,7 @@ class WebhookService:
         self._options = options
         self._pipeline = pipeline
         self._registry = registry
-        self._thread = threading.Thread(target=self._main, name="penstock-webhooks", daemon=True)
+        self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -44,11 +49,33 @@ class WebhookService:
         self.api_url = ""
 
     def start(self) -> None:
-        """Returns when it delivers. Raises what kept it from that."""
+        """Returns when it delivers. Raises what kept it from that; it may be tried again."""
         _require_client()
+        self._error = None
+        self._ready.clear()
+        self._thread = threading.Thread(target=self._main, name="penstock-webhooks", daemon=True)
         self._thread.start()
         self._ready.wait()
         self.check()
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Deliver until ``stopping()``. What is away when it starts is waited for."""
+        pause = Backoff()
+        while not stopping():
+            try:
+                self.start()
+            except PenstockError as error:
+                if decide(error) is not Action.RETRY:
+                    raise
+                _log.warning(error.message, extra={"event": "webhooks_waiting"})
+                pause.wait(stopping)
+                continue
+            _log.info("delivering", extra={"event": "webhooks_delivering"})
+            while not stopping() and not self.has_ended:
+                time.sleep(_TURN_SECONDS)
+            self.stop()
+            self.check()
+            return
 
     def check(self) -> None:
         """Raises what has ended it."""
@@ -57,7 +84,7 @@ class WebhookService:
 
     @property
     def has_ended(self) -> bool:
-        return not self._thread.is_alive()
+        return self._thread is None or not self._thread.is_alive()
 
     def wake(self) -> None:
         """Something was committed. Raises what has ended it: nobody would deliver."""
@@ -70,7 +97,7 @@ class WebhookService:
         if self._loop is not None and self._stopping is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
     def _main(self) -> None:

@@ -39,7 +39,7 @@ class ShownDeliveries:
             if self.service.has_ended:
                 reasons.append("nothing is delivered: it has not started, or was stopped")
         except PenstockError as error:
-            reasons.append(f"deliveries have ended: {error.message}")
+            reasons.append(f"nothing is delivered: {error.message}")
         status = "not healthy" if reasons else "healthy"
         return Answer(not reasons, {"status": status, "reasons": reasons})
 
