@@ -14,7 +14,9 @@ from penstock.model.table_state import (
     Errored,
     FinishedCopy,
     Init,
+    ManualRetry,
     Ready,
+    RetryPolicy,
     SyncDone,
     SyncWait,
     TableState,
@@ -74,6 +76,29 @@ def test_a_table_that_is_refused_waits_where_the_stream_had_brought_it() -> None
 def test_a_table_that_is_refused_in_its_copy_waits_where_that_began() -> None:
     for path in ((DataSync(),), (DataSync(), FinishedCopy(), SyncWait(), Catchup(200))):
         assert _refused(*path).waiting == {TABLE.oid: Frontier.before(100)}
+
+
+def test_what_passed_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadlock now and then is not what a person has to decide about."""
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    now = 0.0
+    monkeypatch.setattr("penstock.pipeline.tables.registry.time.monotonic", lambda: now)
+
+    def refused(hours: float) -> RetryPolicy:
+        nonlocal now
+        now += hours * 3600
+        tables.refuse(TableRefused("no", table=TABLE.oid, may_pass=True))
+        state = store.get_table_state(TABLE.oid)
+        assert isinstance(state, Errored)
+        return state.retry
+
+    assert all(isinstance(refused(2.0), TimedRetry) for _ in range(20))
+    policies = [refused(0.2) for _ in range(20)]
+    assert isinstance(policies[0], TimedRetry)
+    assert isinstance(policies[-1], ManualRetry)
 
 
 def test_nothing_waits_for_a_table_that_leaves() -> None:

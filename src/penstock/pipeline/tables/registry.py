@@ -31,6 +31,9 @@ from penstock.model.table_state import (
 from penstock.store import Store
 
 _POLL_SECONDS = paced(0.5)
+# A table that took rows for this long got past what it was refused for. More than the pause before
+# it is tried again.
+_HEALTHY_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +74,8 @@ class TableRegistry:
         self._store = store
         self._merges = merges
         self._copies = copies
-        self._attempts: dict[int, int] = {}
+        # How often in a row, and when the last time.
+        self._refusals: dict[int, tuple[int, float]] = {}
         self._next_poll = 0.0
         self._seen: dict[int, TableState] = {}
         self._leaving: frozenset[int] = frozenset()
@@ -161,7 +165,10 @@ class TableRegistry:
 
     def _refuse(self, error: TableRefused) -> None:
         self._tell()
-        attempt = self._attempts[error.table] = self._attempts.get(error.table, 0) + 1
+        now = time.monotonic()
+        before, at = self._refusals.get(error.table, (0, now))
+        attempt = before + 1 if now - at <= _HEALTHY_SECONDS else 1
+        self._refusals[error.table] = attempt, now
         # Whether a row that was refused will be taken is for a person to change.
         policy: RetryPolicy = ManualRetry()
         if error.may_pass:
