@@ -37,6 +37,29 @@ BREAKS = (
         ),
     ),
     Break(
+        name="two-pipelines-that-keep-house-in-one-lake",
+        guarantee="Once, in lakes",
+        without="A lake's files are put together while another pipeline deletes rows in them.",
+        file="destination/ducklake/lake.py",
+        edits=(("if self._house is None else self._house.alone()", "if True else self._house"),),
+        noticed_by=(
+            (
+                "contract/test_ducklake.py",
+                "test_another_pipeline_keeps_house_while_rows_are_deleted",
+            ),
+        ),
+    ),
+    Break(
+        name="a-house-lock-that-was-lost",
+        guarantee="Once, in lakes",
+        without="Deleted rows are committed though others may have put files together meanwhile.",
+        file="destination/ducklake/lake.py",
+        edits=(("                    expect_locked()\n", ""),),
+        noticed_by=(
+            ("contract/test_ducklake.py", "test_a_delete_whose_lock_was_lost_is_not_committed"),
+        ),
+    ),
+    Break(
         name="one-table-keeps-others-from-maintenance",
         guarantee="Once, in lakes",
         without="A table whose maintenance fails is forgotten.",
