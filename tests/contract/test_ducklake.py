@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import duckdb
 import psycopg
 import pytest
 from pydantic import SecretStr, ValidationError
@@ -375,6 +377,32 @@ def test_a_delete_whose_lock_was_lost_is_not_committed(tmp_path: Path, database:
         found = session.execute("SELECT count(*) FROM others WHERE id = 7").fetchone()
     assert found == (0,)
     other.close()
+    adapter.close()
+
+
+def test_what_follows_a_query_that_the_catalogue_did_not_answer_is_no_table_s_fault(
+    tmp_path: Path, database: str
+) -> None:
+    """DuckDB then tells of an aborted transaction, and of no cause."""
+    adapter, keeper = _lake_with_rows(tmp_path, database)
+    count = "SELECT count(*) FROM others"
+
+    def ask_twice() -> None:
+        with keeper._lake.transaction() as session:
+            session.execute(count).fetchall()
+            with psycopg.connect(database, autocommit=True) as conn:
+                conn.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                )
+            with suppress(duckdb.Error):
+                session.execute(count)
+            session.execute(count)
+
+    with pytest.raises(DestinationUnavailable, match="transaction is aborted"):
+        ask_twice()
+    with keeper._lake.transaction() as session:
+        assert session.execute(count).fetchone() == (4000,)
     adapter.close()
 
 

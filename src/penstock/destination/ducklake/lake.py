@@ -23,6 +23,9 @@ _numbers = itertools.count(1)
 _CONFLICT = ("conflict", "Failed to commit DuckLake transaction")
 # As libpq words it, whatever DuckDB was about to do.
 _LOST = ("server closed the connection", "no connection to the server", "data from server")
+# How DuckLake begins where the catalogue did not answer a query of its own; the rest may tell
+# nothing but that the transaction has failed before.
+_UNANSWERED = "Invalid Input Error: Attempting to fetch from an unsuccessful query result"
 _NO_LAKE = "creating a new DuckLake is explicitly disabled"
 
 
@@ -241,6 +244,8 @@ def _is_away(error: Exception, text: str) -> bool:
     """
     duckdb = _duckdb()
     if isinstance(error, duckdb.IOException | duckdb.ConnectionException):
+        return True
+    if text.startswith(_UNANSWERED):
         return True
     if isinstance(error, duckdb.DataError | duckdb.IntegrityError):
         return False
