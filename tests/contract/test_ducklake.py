@@ -7,18 +7,23 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import duckdb
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr, ValidationError
 
+from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.contract import Destination
 from penstock.destination.ducklake import destination as ducklake_destination
 from penstock.destination.ducklake import house_lock
+from penstock.destination.ducklake import lake as lake_sessions
 from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.merging import merge_rows
@@ -31,6 +36,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
+from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
@@ -54,10 +60,12 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
+from tests.fix_pipeline import wait_until
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import expect_staged_in_a_bucket
 from tests.loopback_server import free_ports
 from tests.objects_server import ObjectServer
+from tests.tcp_proxy import TcpProxy
 
 PIPELINE = "shop"
 _HIDDEN = "hidden-word"
@@ -378,6 +386,60 @@ def test_a_delete_whose_lock_was_lost_is_not_committed(tmp_path: Path, database:
     assert found == (0,)
     other.close()
     adapter.close()
+
+
+_SLOW_COMMIT = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql
+    AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON ducklake_snapshot
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()
+"""
+
+
+def test_the_files_of_a_commit_stay_whose_answer_was_lost(
+    tmp_path: Path, database: str, pg_server: EmbeddedPostgres
+) -> None:
+    """DuckLake would remove them, and the catalogue name them for ever."""
+    adapter, keeper = _lake_with_rows(tmp_path, database)
+
+    def commits(conn: psycopg.Connection[Any]) -> bool:
+        found = conn.execute("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+        return found.fetchone() is not None
+
+    def change(lake: Lake) -> None:
+        with lake.transaction() as session:
+            session.execute("INSERT INTO others SELECT * FROM range(5000, 9000)")
+            session.execute("DELETE FROM others WHERE id < 400")
+
+    with (
+        psycopg.connect(database, autocommit=True) as conn,
+        TcpProxy(pg_server.port) as network,
+        ThreadPoolExecutor() as threads,
+    ):
+        conn.execute(_SLOW_COMMIT)
+        url = make_conninfo(database, host="127.0.0.1", port=network.port)
+        far = Lake(adapter.options.model_copy(update={"catalog": ConnectionUrl(url)}))
+        changed = threads.submit(change, far)
+        wait_until(lambda: commits(conn), "it commits")
+        network.cut()
+        with pytest.raises(DestinationUnavailable, match="its answer was lost"):
+            changed.result()
+        wait_until(lambda: not commits(conn), "it has committed")
+        far.close()
+    with keeper._lake.session() as session:
+        found = session.execute("SELECT count(*), min(id), max(id) FROM others").fetchone()
+    assert found == (4 * 600 + 4000, 400, 8999)
+    adapter.close()
+
+
+def test_what_duckdb_has_given_up_is_never_ended() -> None:
+    """Its destructor throws, and the process ends."""
+    session = Mock()
+    session.execute.side_effect = duckdb.FatalException("invalidated because of a fatal error")
+    lake_sessions._end(session)
+    assert not session.close.called
+    assert lake_sessions._is_away(duckdb.FatalException(), "")
+    assert lake_sessions._is_away(duckdb.InternalException(), "")
 
 
 def test_what_follows_a_query_that_the_catalogue_did_not_answer_is_no_table_s_fault(

@@ -50,6 +50,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="files-of-a-commit-whose-answer-was-lost",
+        guarantee="Once, in lakes",
+        without="DuckLake removes files that its catalogue names from then on.",
+        file="destination/ducklake/lake.py",
+        edits=(("                    self._keep_files(session)\n", ""),),
+        noticed_by=(
+            (
+                "contract/test_ducklake.py",
+                "test_the_files_of_a_commit_stay_whose_answer_was_lost",
+            ),
+        ),
+    ),
+    Break(
         name="a-house-lock-that-was-lost",
         guarantee="Once, in lakes",
         without="Deleted rows are committed though others may have put files together meanwhile.",

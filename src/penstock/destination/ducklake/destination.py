@@ -125,9 +125,10 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     def open(self) -> None:
         self._lake.may_create = True
-        with self._lock, self._lake.session() as session:
+        with self._lock, self._lake.session():
             super().open()
             self._copies_name = self._named_copies()
+        with self._lake.session() as session:
             catalogue = f"__ducklake_metadata_{self._lake.name}"
             known = session.execute(
                 f"SELECT path FROM {catalogue}.ducklake_data_file UNION ALL"
@@ -257,8 +258,9 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
             return
-        lake, file = literal(self._lake.name), literal(self.chunk_stage(target).file(chunk.file))
+        file = literal(self.chunk_stage(target).file(chunk.file))
         with refused_alone(target.oid), self._lake.transaction() as session:
+            lake = literal(self._lake.name)
             if chunk.again and target.key:
                 names = column_names(target)
                 same = " AND ".join(f"t.{names[i]} = r.{names[i]}" for i in target.key)
@@ -293,12 +295,15 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         """All tables at once. Whatever is put together here is no change of rows. In the driver and
         between batches, of whichever pipeline: beside a delete it would undo that.
         """
-        lake = literal(self._lake.name)
         keep = int(self.options.maintenance.keep_snapshots)
-        old = f"older_than => now() - INTERVAL {keep} SECOND"
-        with self._lake.alone() as session:
-            session.execute(f"CALL ducklake_flush_inlined_data({lake})")
-            session.execute(f"CALL ducklake_rewrite_data_files({lake})")
-            session.execute(f"CALL ducklake_merge_adjacent_files({lake})")
-            session.execute(f"CALL ducklake_expire_snapshots({lake}, {old})")
-            session.execute(f"CALL ducklake_cleanup_old_files({lake}, {old})")
+        old = f", older_than => now() - INTERVAL {keep} SECOND"
+        with self._lake.alone():
+            for what, how in (
+                ("flush_inlined_data", ""),
+                ("rewrite_data_files", ""),
+                ("merge_adjacent_files", ""),
+                ("expire_snapshots", old),
+                ("cleanup_old_files", old),
+            ):
+                with self._lake.transaction() as session:
+                    session.execute(f"CALL ducklake_{what}({literal(self._lake.name)}{how})")

@@ -39,10 +39,12 @@ class HouseLock:
             yield self._still_there
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """For maintenance. Raises DestinationUnavailable where no turn comes in half a minute."""
+    def alone(self) -> Iterator[Callable[[], None]]:
+        """The same for maintenance. Raises DestinationUnavailable where no turn comes in half a
+        minute.
+        """
         with self._locked("SHARE ROW EXCLUSIVE", "other pipelines write to the lake all the time"):
-            yield
+            yield self._still_there
 
     def close(self) -> None:
         """Give up the connection, and what it holds."""

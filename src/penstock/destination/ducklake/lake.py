@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import itertools
 import threading
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     import duckdb
 
 _numbers = itertools.count(1)
+# Extensions whose signatures DuckDB has checked in this process.
+_signed: set[str] = set()
 _CONFLICT = ("conflict", "Failed to commit DuckLake transaction")
 # As libpq words it, whatever DuckDB was about to do.
 _LOST = ("server closed the connection", "no connection to the server", "data from server")
 # How DuckLake begins where the catalogue did not answer a query of its own; the rest may tell
 # nothing but that the transaction has failed before.
 _UNANSWERED = "Invalid Input Error: Attempting to fetch from an unsuccessful query result"
+_FILE_SYSTEMS = "LocalFileSystem,S3FileSystem,HTTPFileSystem"
+_NO_FILES = "has been disabled by configuration"
 _NO_LAKE = "creating a new DuckLake is explicitly disabled"
 
 
@@ -36,6 +41,11 @@ class NoLakeError(Exception):
 class Lake:
     """One session, whose names are the lake's; threads take turns. A lake whose catalogue is a file
     is attached for as long as it is used and no longer: DuckDB lets one process open such a file.
+
+    With its catalogue in Postgres each transaction has a session of its own. Where the answer to a
+    COMMIT is lost, DuckLake removes the files that the transaction has made, though the catalogue
+    may name them from now on. So its file systems are taken from it before, and DuckDB never gives
+    them back.
     """
 
     def __init__(self, options: DucklakeOptions) -> None:
@@ -46,13 +56,16 @@ class Lake:
         self._is_attached = False
         self._depth = 0
         self._in_transaction = False
+        self._spent: list[duckdb.DuckDBPyConnection] = []
         self._house = HouseLock(options.catalog) if options.catalog is not None else None
+        self._expect_alone: Callable[[], None] | None = None
         self.may_create = False
 
     @contextmanager
     def session(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The session, with the lake attached. Raises NoLakeError where there is none and
-        ``may_create`` is not set, and what ``explained`` makes of DuckDB's errors.
+        """The session, with the lake attached. It is another one after a transaction. Raises
+        NoLakeError where there is none and ``may_create`` is not set, and what ``explained`` makes
+        of DuckDB's errors.
         """
         with self._lock, self.explained():
             session = self._attached()
@@ -61,8 +74,10 @@ class Lake:
                 yield session
             finally:
                 self._depth -= 1
-                if self._depth == 0 and self._options.catalog is None:
-                    self._detach()
+                if self._depth == 0:
+                    self._end_spent()
+                    if self._options.catalog is None:
+                        self._detach()
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
@@ -90,6 +105,7 @@ class Lake:
                 try:
                     yield session
                     expect_locked()
+                    self._keep_files(session)
                     session.execute("COMMIT")
                 except BaseException:
                     with suppress(Exception):
@@ -99,19 +115,26 @@ class Lake:
                     self._in_transaction = False
 
     @contextmanager
-    def alone(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """For maintenance: no transaction of Penstock's is under way in the lake meanwhile."""
-        with (
-            self.session() as session,
-            nullcontext() if self._house is None else self._house.alone(),
-        ):
-            yield session
+    def alone(self) -> Iterator[None]:
+        """For maintenance: its transactions are the only ones of Penstock's in the lake."""
+        with self.session(), _no_others() if self._house is None else self._house.alone() as expect:
+            self._expect_alone = expect
+            try:
+                yield
+            finally:
+                self._expect_alone = None
 
     def _beside_others(self) -> AbstractContextManager[Callable[[], None]]:
-        # A catalogue that is a file is open in one process only.
-        if self._house is None:
-            return nullcontext(lambda: None)
-        return self._house.beside_others()
+        if self._expect_alone is not None:
+            return nullcontext(self._expect_alone)
+        return _no_others() if self._house is None else self._house.beside_others()
+
+    def _keep_files(self, session: duckdb.DuckDBPyConnection) -> None:
+        """Before a COMMIT whose answer may be lost. The session is of no use behind it."""
+        if self._options.catalog is not None:
+            session.execute(f"SET disabled_filesystems = '{_FILE_SYSTEMS}'")
+            self._spent.append(session)
+            self._forget_session()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -121,6 +144,8 @@ class Lake:
             yield
         except duckdb.Error as error:
             text = self._told(str(error))
+            if _NO_FILES in text:
+                text = "a COMMIT failed, or its answer was lost; files that it has made are kept"
             is_commit = isinstance(error, duckdb.TransactionException)
             if is_commit and any(sign in text for sign in _CONFLICT):
                 raise BatchAgain(
@@ -141,17 +166,20 @@ class Lake:
     def close(self) -> None:
         with self._lock:
             if self._session is not None:
-                if self._in_transaction:
-                    with suppress(Exception):
-                        self._session.execute("ROLLBACK")
-                self._detach()
-                with suppress(Exception):
-                    self._session.close()
-            self._session, self._is_attached, self._in_transaction = None, False, False
+                self._spent.append(self._session)
+            self._forget_session()
+            self._in_transaction = False
+            self._end_spent()
             if self._house is not None:
                 self._house.close()
-            # What could not be detached, because its catalogue is gone, keeps its name.
-            self.name = f"lake_{next(_numbers)}"
+
+    def _forget_session(self) -> None:
+        # What cannot be detached, because its catalogue is gone, keeps its name.
+        self._session, self._is_attached, self.name = None, False, f"lake_{next(_numbers)}"
+
+    def _end_spent(self) -> None:
+        while self._spent:
+            _end(self._spent.pop())
 
     def _attached(self) -> duckdb.DuckDBPyConnection:
         if self._session is None:
@@ -197,11 +225,17 @@ class Lake:
             extensions.append("postgres_scanner")
         if self._options.is_in_bucket:
             extensions.append("httpfs")
+        # To look at the signature of one takes as long as everything else: once is enough.
+        is_known = _signed.issuperset(extensions)
         session: duckdb.DuckDBPyConnection = _duckdb().connect(
-            config={"autoinstall_known_extensions": "false"}
+            config={
+                "autoinstall_known_extensions": "false",
+                "allow_unsigned_extensions": "true" if is_known else "false",
+            }
         )
         for name in extensions:
             session.execute(f"LOAD {literal(extension_file(name))}")
+        _signed.update(extensions)
         if self._options.is_in_bucket:
             session.execute(self._store_secret())
         session.execute("SET TimeZone = 'UTC'")
@@ -238,12 +272,35 @@ class Lake:
         return text
 
 
+def _no_others() -> AbstractContextManager[Callable[[], None]]:
+    """For a catalogue that is a file, which is open in one process only."""
+    return nullcontext(lambda: None)
+
+
+def _end(session: duckdb.DuckDBPyConnection) -> None:
+    duckdb = _duckdb()
+    try:
+        with suppress(duckdb.TransactionException):
+            session.execute("ROLLBACK")
+        session.execute("USE memory")
+    except (duckdb.FatalException, duckdb.InternalException):
+        # Whoever ends what DuckDB has given up ends the process: it throws where nobody catches.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+        return
+    except duckdb.Error:
+        pass
+    session.close()
+
+
 def _is_away(error: Exception, text: str) -> bool:
     """Whether catalogue or data path did not answer. Other errors quote names and values, in which
     anything may stand.
     """
     duckdb = _duckdb()
     if isinstance(error, duckdb.IOException | duckdb.ConnectionException):
+        return True
+    # DuckDB gives its session up where a connection is cut at a moment that it did not expect.
+    if isinstance(error, duckdb.FatalException | duckdb.InternalException):
         return True
     if text.startswith(_UNANSWERED):
         return True

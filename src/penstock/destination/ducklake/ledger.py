@@ -50,10 +50,11 @@ class LakeLedger(Ledger):
         with self._lake.session() as session:
             if self._exists(session):
                 return
-            with self._lake.transaction():
-                session.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-                session.execute(f"CREATE TABLE {self._table} (name VARCHAR, note VARCHAR)")
-            # Not of a table that its own transaction makes. Without it there are more files.
+        with self._lake.transaction() as session:
+            session.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            session.execute(f"CREATE TABLE {self._table} (name VARCHAR, note VARCHAR)")
+        # Not of a table that its own transaction makes. Without it there are more files.
+        with self._lake.session() as session:
             session.execute(
                 f"CALL ducklake_set_option(?, 'data_inlining_row_limit', {_INLINED},"
                 " schema => ?, table_name => ?)",
