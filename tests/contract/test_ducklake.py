@@ -356,6 +356,37 @@ def test_another_pipeline_keeps_house_while_rows_are_deleted(
     adapter.close()
 
 
+def test_a_frozen_process_does_not_keep_the_lock(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house_lock, "_LEASE", "500ms")
+    monkeypatch.setattr(house_lock, "_HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(house_lock, "_TURN", "2s")
+    adapter, keeper = _lake_with_rows(tmp_path, database)
+    other = Lake(adapter.options)
+
+    def delete() -> None:
+        with other.transaction() as session:
+            session.execute("DELETE FROM others WHERE id = 7")
+
+    with keeper._lake.alone(), pytest.raises(DestinationUnavailable, match="puts the lake's files"):
+        delete()
+    monkeypatch.setattr(house_lock, "_HEARTBEAT_SECONDS", 60.0)
+
+    def keep_house_while_frozen() -> None:
+        with keeper._lake.alone():
+            delete()
+            with keeper._lake.transaction() as session:
+                session.execute("INSERT INTO others VALUES (1)")
+
+    with pytest.raises(DestinationUnavailable, match="idle-in-transaction timeout"):
+        keep_house_while_frozen()
+    with other.session() as session:
+        assert session.execute("SELECT count(*) FROM others").fetchone() == (3996,)
+    other.close()
+    adapter.close()
+
+
 def test_a_delete_whose_lock_was_lost_is_not_committed(tmp_path: Path, database: str) -> None:
     adapter, keeper = _lake_with_rows(tmp_path, database)
     other = Lake(adapter.options)

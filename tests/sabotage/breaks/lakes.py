@@ -63,6 +63,14 @@ BREAKS = (
         ),
     ),
     Break(
+        name="a-house-lock-of-a-frozen-process",
+        guarantee="Once, in lakes",
+        without="A process that is frozen while it keeps house stops all pipelines of the lake.",
+        file="destination/ducklake/house_lock.py",
+        edits=(("idle_in_transaction_session_timeout = '{_LEASE}'", "statement_timeout = 0"),),
+        noticed_by=(("contract/test_ducklake.py", "test_a_frozen_process_does_not_keep_the_lock"),),
+    ),
+    Break(
         name="a-house-lock-that-was-lost",
         guarantee="Once, in lakes",
         without="Deleted rows are committed though others may have put files together meanwhile.",

@@ -6,6 +6,7 @@ beside a transaction that deletes brings deleted rows back without a word.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,6 +19,10 @@ from penstock.model.errors import DestinationUnavailable
 
 _CONNECT_SECONDS = 10
 _TURN = "30s"
+# Whoever holds the lock says so now and then: the server takes it from a frozen process. Shorter
+# than a turn, so that a driver that takes over from one gets it.
+_LEASE = "15s"
+_HEARTBEAT_SECONDS = 3.0
 # A table whose lock only who may write to the lake can take: anybody could hold an advisory one.
 # DuckLake itself reads it, and writes to it where options are set.
 _TABLE = "public.ducklake_metadata"
@@ -48,10 +53,10 @@ class HouseLock:
 
     def close(self) -> None:
         """Give up the connection, and what it holds."""
-        if self._connection is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with suppress(psycopg.Error):
-                self._connection.close()
-        self._connection = None
+                connection.close()
 
     @contextmanager
     def _locked(self, mode: str, others: str) -> Iterator[None]:
@@ -60,26 +65,39 @@ class HouseLock:
             try:
                 if self._connection is not None:
                     self._connection.execute(lock.encode())
-            except psycopg.OperationalError:
+            except psycopg.OperationalError as error:
+                if isinstance(error, errors.LockNotAvailable):
+                    raise
                 # The server may have been started anew since.
                 self.close()
             if self._connection is None:
                 self._connection = self._connected()
                 self._connection.execute(lock.encode())
+        released = threading.Event()
+        threading.Thread(target=self._keep, args=(released,), daemon=True).start()
         try:
             yield
         finally:
-            if self._connection is not None:
+            released.set()
+            # The thread closes one that was lost.
+            if (connection := self._connection) is not None:
                 try:
-                    self._connection.execute("ROLLBACK")
+                    connection.execute("ROLLBACK")
                 except psycopg.Error:
                     self.close()
 
+    def _keep(self, released: threading.Event) -> None:
+        while not released.wait(_HEARTBEAT_SECONDS):
+            try:
+                self._still_there()
+            except DestinationUnavailable:
+                return  # whoever holds it sees that before the commit
+
     def _still_there(self) -> None:
         with self._explained("the lock"):
-            if self._connection is None:
+            if (connection := self._connection) is None:
                 raise psycopg.OperationalError("the connection that holds the lock was closed")
-            self._connection.execute("SELECT 1")
+            connection.execute("SELECT 1")
 
     @contextmanager
     def _explained(self, others: str) -> Iterator[None]:
@@ -109,6 +127,5 @@ class HouseLock:
             keepalives_interval=10,
             keepalives_count=6,
         )
-        # A merge may take as long as it likes.
-        connection.execute("SET idle_in_transaction_session_timeout = 0")
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_LEASE}'".encode())
         return connection
